@@ -18,6 +18,7 @@ from rebinding.verdicts.outcome import Verdict, invalid
 
 ABILITY_LEVEL = 0.001
 """A model at chance passes the ability gate once in a thousand runs."""
+EVEN = 0.5
 
 
 NO_OP = 1e-6
@@ -82,15 +83,17 @@ def _bound(p_value: float) -> str:
 def above_guessing(correct: npt.ArrayLike, guesses: Mapping[str, npt.ArrayLike]) -> Gate:
     """The model does the task and does not guess: its hits exceed those of the best guess on the same prompts.
 
-    `guesses` has, for every strategy of guessing, the prompts on which it is right. A model that follows one strategy,
+    `guesses` has, for every strategy of guessing, the prompts on which it is right. Half of the prompts is always to be
+    exceeded: of the two boxes of a swap one is named first. A model that follows one strategy,
     or mixes them, is right at most as often as the best one. Hits of unequal chances spread less than a binomial of
     their mean (Hoeffding), so the binomial test at 0.1 % holds for all of these models.
     """
     hits = _hits(correct)
     shares = {name: float(np.mean(np.asarray(right, dtype=bool))) for name, right in guesses.items()}
     best = max(shares, key=lambda name: shares[name])
-    p_value = _p_of_hits(hits, shares[best])
-    counts = f"{hits.sum()} of {hits.size} answers are right, a model that guesses ({best}) gets {shares[best]:.0%}"
+    least = max(EVEN, shares[best])
+    p_value = _p_of_hits(hits, least)
+    counts = f"{hits.sum()} of {hits.size} answers are right, a model that guesses ({best}) gets {least:.0%}"
     detail = f"{counts} ({_bound(p_value)}): the model may only guess"
     return Gate("above_guessing", p_value <= ABILITY_LEVEL, detail)
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pandas as pd
 import pytest
 
+from rebinding.evidence import Evidence
+from rebinding.experiments.unedited.request import Ability
+from rebinding.study.engine import Session
+from rebinding.study.gates import Gates
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
+from rebinding.study.settings import Settings
+from rebinding.task.boxes import labels_of
+from rebinding.task.text import Prompt
 from tests.claims.run_claims import run, verdicts
 from tests.everyday import sampled
 from tests.study.faulty import FAULTS
@@ -40,3 +53,36 @@ def test_row_without_a_fault_is_judged(model: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_other_rows_without_a_fault_are_judged(row: str, tmp_path: Path) -> None:
     assert judged(tmp_path, "planted:pointer", row) in ("REPLICATED", "NOT REPLICATED", "INCONCLUSIVE")
+
+
+def answer_first_named(prompt: Prompt, number: int) -> str:
+    """The object of the box that the swap names first; a box that it does not name keeps its own."""
+    labels = [label for operation in prompt.story.operations for label in labels_of(operation)]
+    box = labels[0] if prompt.question in labels else prompt.question
+    return prompt.story.objects[prompt.story.slot(box)]
+
+
+def answer_most(prompt: Prompt, number: int) -> str:
+    """The answer, in five of six prompts."""
+    return "nothing" if number % 6 == 5 else prompt.answer
+
+
+@pytest.mark.parametrize("samples", [8, 16, 100])
+@pytest.mark.parametrize("boxes", [3, 5])
+@pytest.mark.parametrize(("answer", "able"), [(answer_first_named, False), (answer_most, True)])
+def test_ability_is_judged_on_swapped_boxes_and_on_enough_prompts(
+    answer: Callable[[Prompt, int], str], able: bool, boxes: int, samples: int
+) -> None:
+    """However few prompts the rows are judged on. On all boxes the first model is right in more than half."""
+    model = parse_model("planted:pointer@llama")
+    case = ModelUnderTest(model, Settings((model,), samples=samples, device="cpu"))
+
+    def get(session: Session, request: Ability, **_: Any) -> Evidence:
+        prompts = [encoded.prompt for encoded in session.prompts.encode(request.prompts).prompts]
+        hits = [float(answer(prompt, number) == prompt.answer) for number, prompt in enumerate(prompts)]
+        return Evidence("ability", pd.DataFrame({"prompt": request.prompts.ids, "hit": hits}), {})
+
+    gates = Gates(case, cast("Any", SimpleNamespace(get=get)))
+    assert gates.check_guessing(boxes).passed == able
+    if able:
+        assert gates.check_ability(boxes).passed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy import stats
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.simulation import simulates
 from rebinding.experiments.unedited.request import Ability, Floors, Replays
-from rebinding.paper.worlds import Run, World
+from rebinding.paper.worlds import Run, World, world
 
 Array: TypeAlias = npt.NDArray[np.float64]
 NEARLY_ALL = 0.9975
@@ -38,8 +39,11 @@ def simulate_floors(prompts: Prompts, request: Floors, run: Run) -> tuple[pd.Dat
 
 @simulates(Ability)
 def simulate_ability(prompts: Prompts, request: Ability, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A row per prompt, of the full model."""
+    """A row per prompt, of the full model. The rival's model can do the task as the printed one does: a world in which
+    this gate fails says nothing of any rule."""
     ids = np.array(request.prompts.ids)
+    if run.world.name == "rival":
+        run = replace(run, world=world("paper", run.world.model))
     return pd.DataFrame({"prompt": ids, **draw_answers(run, "full", len(ids), request.prompts.tokens)}), {}
 
 
