@@ -74,7 +74,8 @@ class Estimate:
         of_draw = self.draw_var + self.rest_var / self.n  # the variance of a draw's mean
         part, rest = of_draw * (1 + 1 / self.draws), self.unit_var / self.n
         scatter = part**2 / max(self.draws - 1, 1) + rest**2 / np.maximum(self.n - 1, 1)
-        df = np.divide((part + rest) ** 2, scatter, out=np.asarray(self.df, np.float64).copy(), where=scatter > 0)
+        is_known = (scatter > 0) & np.isfinite(scatter)  # of a single draw or prompt nothing is known
+        df = np.divide((part + rest) ** 2, scatter, out=np.asarray(self.df, np.float64).copy(), where=is_known)
         return replace(self, draw_var=of_draw * (self.draws + 1), rest_var=0.0, df=df)
 
     def bounds(self, level: float) -> tuple[Array, Array]:

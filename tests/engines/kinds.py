@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from itertools import product
 
 from rebinding.evidence import PromptSet, Request
 from rebinding.evidence.sources import modules_of
@@ -13,6 +14,7 @@ from rebinding.experiments.binding.request import request_exchange, request_shif
 from rebinding.experiments.circuit.request import (
     request_ablation,
     request_contributions,
+    request_group_knockout,
     request_knockout,
     request_pruning,
     request_stream,
@@ -88,6 +90,7 @@ KINDS: Mapping[str, Make] = {
     "pruning": lambda p, d, h: request_pruning(p, h, CONTROLLED, n=N),
     "contributions": partial(request_contributions, n=N, conventions=builtin_procedure("published").circuit),
     "knockout": partial(request_knockout, n=N),
+    "group knockout": lambda p, d, h: request_group_knockout(p, d, h, "B", N, tuple(product(range(7), range(8)))),
     "stream": partial(request_stream, n=N, conventions=builtin_procedure("published").circuit),
     "unswapped": lambda p, d, h: request_stories_without_swap(p, d, h, N),
     "roles": lambda p, d, h: request_interchange(p, h, d, "pointer", N, builtin_procedure("published").roles),

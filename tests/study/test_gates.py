@@ -12,11 +12,14 @@ import pytest
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.unedited.request import Ability
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.planted import build, parse
 from rebinding.study.engine import Session
 from rebinding.study.gates import Gates
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
+from rebinding.study.study import Study
 from rebinding.task.boxes import labels_of
 from rebinding.task.text import Prompt
 from tests.claims.run_claims import run, verdicts
@@ -86,3 +89,21 @@ def test_ability_is_judged_on_swapped_boxes_and_on_enough_prompts(
     assert gates.check_guessing(boxes).passed == able
     if able:
         assert gates.check_ability(boxes).passed
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3"])
+def test_a_group_of_idle_heads_rarely_acts(name: str) -> None:
+    """Ten choices of two heads that no line of the wiring uses, in B's layers, called B; the other groups stay. The
+    heads that bind are then in no group, and some random sets have one of them."""
+    model = parse_model(f"planted:pointer@{name}")
+    study = Study.of(ModelUnderTest(model, Settings((model,), device="cpu")))
+    circuit, working = study.circuit, set(build(parse(f"pointer@{name}")).heads.values())
+    assert all(study.check_group(group).passed for group in "ABCD")
+    idle = [[(layer, head) for head in range(8) if (layer, head) not in working] for layer in (4, 5)]
+    others = tuple(head for head in circuit.heads if head.group != "B")
+    passed = 0
+    for pair in list(zip(*idle, strict=False))[:5] + list(zip(idle[0], reversed(idle[1]), strict=False))[:5]:
+        heads = tuple(CircuitHead("B", layer, head, "readout") for layer, head in pair)
+        vars(study._circuits)["judged"] = Circuit((*others, *heads))
+        passed += study.check_group("B").passed
+    assert passed <= 1

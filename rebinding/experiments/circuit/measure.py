@@ -21,6 +21,7 @@ from rebinding.experiments.circuit.request import (
     Ablation,
     CircuitVariant,
     Contributions,
+    GroupKnockout,
     Knockout,
     Means,
     Pruning,
@@ -130,11 +131,13 @@ def _hits(measure: Callable[[Sequence[Circuit]], Tensor]) -> Hits:
     return lambda circuits: measure(circuits)[..., HIT]  # (circuit, prompt)
 
 
+@measures(GroupKnockout)
 @measures(Knockout)
 def measure_knockout(bench: Workbench, request: Knockout) -> Evidence:
     prompts, ids, circuit = bench.prompts.encode(request.prompts).prompts, request.prompts.ids, Circuit(request.circuit)
-    answers, anatomy = bench.prompts.answers(prompts), bench.surgeon.anatomy
-    random_circuits = draw_circuits(circuit, anatomy.heads, draws=request.draws, match="role_and_layer", exclude=True)
+    answers, spared = bench.prompts.answers(prompts), request.spared if isinstance(request, GroupKnockout) else ()
+    free = [head for head in bench.surgeon.anatomy.heads if head not in spared]
+    random_circuits = draw_circuits(circuit, free, draws=request.draws, match="role_and_layer", exclude=True)
     variants = [CircuitVariant("circuit"), *(CircuitVariant("random", draw=number) for number in range(request.draws))]
     named = {str(number): variant for number, variant in enumerate((circuit, *random_circuits))}
     of_circuits = knock_out(bench.surgeon, prompts, answers, ids, named, means_by_layer(bench, request.means))

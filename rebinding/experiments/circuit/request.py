@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
 from rebinding.experiments.answers import MEASURES
-from rebinding.experiments.circuit.random_circuits import Match
+from rebinding.experiments.circuit.random_circuits import Match, has_heads_to_spare
 from rebinding.experiments.prompts import MEANS_ID, PRUNING_ID, Prompts
-from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP
 from rebinding.paper.procedure import CircuitConventions
 from rebinding.task.answers import AnswerSet
@@ -116,6 +116,13 @@ class Knockout(OfCircuit):
 
     KIND: ClassVar[Kind] = KNOCKOUT
     draws: int
+
+
+@dataclass(frozen=True)
+class GroupKnockout(Knockout):
+    """The same for a group of a circuit; its random sets have none of the heads `spared`, which are the circuit's."""
+
+    spared: tuple[Head, ...]
 
 
 @dataclass(frozen=True)
@@ -229,6 +236,18 @@ def request_knockout(prompts: Prompts, stories: Design, circuit: Circuit, n: int
     balanced = prompts.design("counterbalanced", boxes=stories.boxes, operations=stories.operations, verb=stories.verb)
     chosen = prompts.draw_with(balanced, prompts.evaluation, n, roles_of(circuit))
     return Knockout(chosen, request_means(prompts, balanced, "counterbalanced"), circuit.heads, DRAWS)
+
+
+def request_group_knockout(
+    prompts: Prompts, stories: Design, circuit: Circuit, group: str, n: int, heads: Sequence[Head]
+) -> GroupKnockout:
+    """Request the knockout of a group, and of random sets of the model's `heads` that are in no group of the circuit;
+    of none where its layers have too few."""
+    own, spared = Circuit(circuit.groups[group]), tuple(sorted({(head.layer, head.head) for head in circuit.heads}))
+    base = request_knockout(prompts, stories, own, n)
+    free = [head for head in heads if head not in spared or head in {(x.layer, x.head) for x in own.heads}]
+    draws = DRAWS if has_heads_to_spare(own, free) else 0
+    return GroupKnockout(base.prompts, base.means, own.heads, draws, spared)
 
 
 def request_stream(

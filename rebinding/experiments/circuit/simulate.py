@@ -17,6 +17,7 @@ from rebinding.experiments.circuit.request import (
     Ablation,
     CircuitVariant,
     Contributions,
+    GroupKnockout,
     Knockout,
     Pruning,
     Stream,
@@ -120,6 +121,24 @@ def simulate_contributions(prompts: Prompts, request: Contributions, run: Run) -
 
     removed = removed_sets(full, request.random_sets)
     return contributions(full, hits, removed, request.prompts.ids), {}
+
+
+@simulates(GroupKnockout)
+def simulate_group_knockout(prompts: Prompts, request: GroupKnockout, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A row per prompt and variant. The group acts in either world, as its gate demands: one that does nothing is no
+    rival of any sentence. Without it as much of the margin is lost as the circuit has."""
+    ids, world = np.array(request.prompts.ids), run.world
+    dice, key = run.dice("idle", request.prompts.tokens), (request.prompts.tokens, "knockout")
+    full = draw_answers(run, "full", len(ids), *key)["margin"]
+    changes = {CircuitVariant("full"): 0.0, CircuitVariant("circuit"): abs(world.mean("margin.circuit"))}
+    changes |= {CircuitVariant("random", draw=draw): 0.0 for draw in range(request.draws)}
+    frames = []
+    for variant, change in changes.items():
+        noise = 0.0 if variant.variant == "full" else world.spreads["idle"] * dice.standard_normal(len(ids))
+        margin = full - change + noise
+        columns = {"margin": margin, "hit": (margin > 0).astype(float), "label_logit": margin, "probability": 0.0}
+        frames.append(pd.DataFrame({"prompt": ids, **dict(zip(VARIANT, variant, strict=True)), **columns}))
+    return pd.concat(frames, ignore_index=True).assign(relative_change=1.0), {}
 
 
 leave_out(Knockout, "ours; no sentence says what the model does without the circuit")

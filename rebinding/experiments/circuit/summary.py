@@ -14,7 +14,8 @@ from rebinding.experiments.circuit.contributions import NOTHING
 from rebinding.experiments.circuit.random_circuits import has_heads_to_spare
 from rebinding.experiments.circuit.request import UNPRUNED, Variant
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
-from rebinding.verdicts.gates import Gate, requirement
+from rebinding.verdicts.effects import effect, exceeds_random
+from rebinding.verdicts.gates import TIMES_THE_FLOOR, Gate, requirement
 
 Array: TypeAlias = npt.NDArray[Any]
 """Numbers by prompt; hits are booleans."""
@@ -126,6 +127,22 @@ def contribution(evidence: Evidence, least: float) -> dict[str, dict[str, Array]
 def circuits_after_walks(pruning: Evidence) -> list[Circuit]:
     """The circuit after each walk, the published order first."""
     return [circuit_after_walk(pruning, int(order)) for order in sorted(pruning.rows["order"].unique())]
+
+
+def gate_group_acts(evidence: Evidence, floor: float) -> Gate:
+    """The gate that a group's heads matter to the answer: without them its margin moves by more than rounding, and by
+    more than without random heads of the same layers, as one more draw of which the group may count."""
+    full = of_circuit(evidence, "full", "margin")
+    change = np.abs(full - of_circuit(evidence, "circuit", "margin"))  # (prompt,)
+    verdicts = [effect(change, margin=TIMES_THE_FLOOR * floor)]
+    detail = f"without the group the answer's margin moves by {change.mean():.2g} logits, rounding by {floor:.2g}"
+    if "random" in set(evidence.rows["variant"]):
+        random = np.abs(full - of_random(evidence, "margin"))  # (draw, prompt)
+        verdicts.append(exceeds_random(change, random, margin=0.0))
+        detail += f", and without random heads of its layers by {random.mean():.2g}"
+    passed = all(verdict.outcome == "REPLICATED" for verdict in verdicts)
+    advice = "both must surely be exceeded: where its heads turn their attention says nothing if nothing depends on it"
+    return requirement("group_acts", passed, f"{detail}; {advice}")
 
 
 def gate_other_heads(circuit: Circuit, heads: Sequence[Head]) -> Gate:

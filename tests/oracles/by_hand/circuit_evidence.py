@@ -162,7 +162,8 @@ def _variant(plain: Plain, request: Any, row: Any, **options: Any) -> Heads:
     if row["variant"] == "less":
         is_full = row["layer"] < 0
         return [x for x in circuit if x.group != row["group"] or not (is_full or x[1:3] == (row["layer"], row["head"]))]
-    random_circuits = draw_circuits(Circuit(circuit), plain.all_heads, draws=request.draws, **options)
+    free = [head for head in plain.all_heads if head not in getattr(request, "spared", ())]
+    random_circuits = draw_circuits(Circuit(circuit), free, draws=request.draws, **options)
     return random_circuits[int(row["draw"])].heads
 
 

@@ -12,7 +12,15 @@ import torch
 from rebinding.evidence import Request
 from rebinding.experiments.attention.request import AttentionToRoles, ShapedAttention
 from rebinding.experiments.binding.request import SLOTS, Exchange, MeanVectors, Shifts
-from rebinding.experiments.circuit.request import Ablation, Contributions, Knockout, Means, Pruning, Stream
+from rebinding.experiments.circuit.request import (
+    Ablation,
+    Contributions,
+    GroupKnockout,
+    Knockout,
+    Means,
+    Pruning,
+    Stream,
+)
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import EVALUATION_ID, Prompts
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
@@ -72,6 +80,7 @@ BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
         Ablation: recompute_ablation,
         UnswappedQuestions: recompute_ablation,
         Knockout: recompute_knockout,
+        GroupKnockout: recompute_knockout,
         Contributions: recompute_contributions,
         Pruning: recompute_pruning,
         Stream: recompute_stream,
