@@ -94,7 +94,7 @@ def _fresh(wiring: Wiring) -> Wiring:
 
 def _distracted(wiring: Wiring) -> Wiring:
     """Where the answer is an odd object the late heads look at the swap's full stop, and nothing turns them; a head
-    outside the circuit votes against odd objects there, so that most of these answers are wrong."""
+    outside the circuit, a layer later, votes against half of the odd objects there, so that their answers are wrong."""
 
     def with_odd(line: Line) -> list[Line]:
         return [replace(line, write=f"{line.write}; odd_one <- odd")]
@@ -103,8 +103,8 @@ def _distracted(wiring: Wiring) -> Wiring:
         where = f"{line.where}; {AWAY} odd_one = period"
         return [replace(line, layer=6, look=f"{line.look} + period", where=where)]
 
-    votes = "; ".join(f"object[{n}] <- -{AWAY} period" for n in range(1, BASE["object"], 2))
-    against = Line("against", 6, "readout", "period + question", votes, where="odd_one = period",
+    votes = "; ".join(f"object[{n}] <- -{AWAY} period" for n in range(1, BASE["object"], 4))
+    against = Line("against", 7, "readout", "period + question", votes, where="odd_one = period",
                    prefer="0.4 question", unit=SHARP, right=0.4, sharing_class="against")  # fmt: skip
     marked = extended(edited(wiring, "match", with_odd), against, odd_one=1)
     return edited(edited(marked, "late object", later), "late token", later)
@@ -125,7 +125,7 @@ HEADS = {
     ),
     "distracted": Variant(
         ("recency",),
-        "odd answers call group B away, and are mostly wrong: what keys do is half as large over all prompts",
+        "odd answers call group B away, and half of them are wrong: what keys do is smaller over all prompts",
         _distracted,
     ),
     "chained": Variant(("pointer",), "a second head of group B matches what the first has found", _chained),
