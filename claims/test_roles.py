@@ -175,6 +175,7 @@ def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict
          "where": "patterns of single heads at the readout, where the order of two statements is all that changes; both"
          " directions of each id; counterbalanced slots, held-out words",
      }))  # fmt: skip
+@under_code_and_text
 def test_the_place_is_found_before_the_object_is_fetched(claim: Claim, study: Study) -> Verdict:
     options: Any = {"groups": "BA", "conventions": study.procedure(claim).roles, "cut": study.cut}
     evidence, (_, word) = study.ask(claim, partial(request_single_heads, **options)), MEASURED["pointer"]

@@ -360,5 +360,6 @@ def test_b_acts_before_a_if_half_of_what_it_does_is_done_in_an_earlier_layer(
                 for prompt in range(ABLATED) for word in WORDS
             ]  # fmt: skip
     study = make_study(ask=lambda *_: Evidence("roles", pd.DataFrame(rows), {}), cut=0)
+    study.at_readouts = lambda _: {"here": study}
     verdict = of_roles.test_the_place_is_found_before_the_object_is_fetched(claim("beyond.pointer_then_payload"), study)
     assert verdict.outcome == outcome
