@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rebinding.experiments.circuit.request import request_group_knockout
+from rebinding.experiments.circuit.summary import gate_group_acts
 from rebinding.experiments.tracing.request import WIDE, story
 from rebinding.experiments.unedited.request import Floors, request_ability, request_floors, request_replays
 from rebinding.experiments.unedited.summary import floor_of, smallest_change
+from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.claim import Claim
 from rebinding.study.engine import Session
 from rebinding.study.log import EvidenceLog
@@ -23,7 +26,7 @@ from rebinding.task.prompts import Encoded
 from rebinding.verdicts import Gate, above_chance, above_guessing, noise_floor, replay_equals_forward
 
 FEWEST_ABLE, FEWEST_SWAPPED = 24, 48
-"""The fewest prompts of either test of ability, however few a row is judged on. A model that is right on 0.84 of them
+"""The fewest prompts of gates on ability, however few a row is judged on. A model that is right on 0.84 of them
 passes the first with 99 % and the second with 96 %; the first with 8 prompts, with 25 %."""
 
 
@@ -98,6 +101,14 @@ class Gates:
         """Whether the full model answers more prompts than chance."""
         evidence = self.log.get(session, request_ability(session.prompts, stories, n, cut), supports_verdict=False)
         return above_chance(evidence.rows["hit"].to_numpy() > 0, 1 / stories.boxes)
+
+    def check_group(self, circuit: Circuit, group: str, heads: Sequence[Head], origin: str) -> Gate:
+        """Whether a group of the circuit matters to the answer; `heads` are all of the model."""
+        session, stories = self.story(3)
+        n = max(FEWEST_ABLE, self.model.sizes.of("paths"))
+        request = request_group_knockout(session.prompts, stories, circuit, group, n, heads)
+        evidence = self.log.get(session, request, supports_verdict=False, circuit=origin)
+        return gate_group_acts(evidence, self.measure_floor() or 0.0)
 
     def story(self, boxes: int) -> tuple[Session, Design]:
         """The session and the stories of a run with this many boxes."""

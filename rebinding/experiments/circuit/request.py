@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -31,6 +31,7 @@ KNOCKOUT = Kind(
     unedited=("variant", "full"),
 )
 """`relative_change` is the change from a variant's heads to the means that replace them; 0 in the full model."""
+GROUP_KNOCKOUT = replace(KNOCKOUT, name="group-knockout")
 PRUNING = Kind(
     "pruning", ("order", "group", "layer", "head", "role", "full_model", "before", "drop", "removed"), unit="order"
 )
@@ -51,6 +52,7 @@ PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 
 """As published; three whole blocks of the counterbalanced design."""
 DRAWS = 10
 UNPRUNED = "before pruning"
+SETS_BESIDE_GROUP = 10
 ORDERS = 8
 """Walks of pruning, in the published order and in shuffled ones."""
 RANDOM_SETS = 8
@@ -122,6 +124,7 @@ class Knockout(OfCircuit):
 class GroupKnockout(Knockout):
     """The same for a group of a circuit; its random sets have none of the heads `spared`, which are the circuit's."""
 
+    KIND: ClassVar[Kind] = GROUP_KNOCKOUT
     spared: tuple[Head, ...]
 
 
@@ -246,7 +249,7 @@ def request_group_knockout(
     own, spared = Circuit(circuit.groups[group]), tuple(sorted({(head.layer, head.head) for head in circuit.heads}))
     base = request_knockout(prompts, stories, own, n)
     free = [head for head in heads if head not in spared or head in {(x.layer, x.head) for x in own.heads}]
-    draws = DRAWS if has_heads_to_spare(own, free) else 0
+    draws = SETS_BESIDE_GROUP if has_heads_to_spare(own, free) else 0
     return GroupKnockout(base.prompts, base.means, own.heads, draws, spared)
 
 

@@ -71,7 +71,7 @@ class SmallSizes:
         return SMALL_N
 
 
-AS_MEASURED = ("ability", "answered", "replays", "floors")
+AS_MEASURED = ("ability", "answered", "replays", "floors", "group-knockout")
 """Kinds that gates alone look at."""
 SHAKEN = 1.0
 """By how much numbers move, in their own unit: logits, mostly."""
