@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.tree.syntax_trees import ROOT
 
-MAXIMUM = 300
+MAXIMUM = 450
 FOLDERS = ("rebinding", "claims", "fixtures", "tests", "benchmarks", "browser", "cluster", "peers")
 
 
