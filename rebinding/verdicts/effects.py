@@ -110,7 +110,7 @@ def exceeds_random(
     """Is A (prompts,) greater than random choices of its kind, (draws, prompts), usually are?
 
     The effect rule on the paired differences, with A counted as one more draw: a choice of heads that do nothing lies
-    above the mean of ten such choices half of the time, and surely above that mean (`ordering`) in a quarter.
+    above the mean of ten such choices half of the time, and surely above that mean (`ordering`) in more than a fifth.
     """
     difference = np.asarray(values, dtype=np.float64) - np.asarray(draws, dtype=np.float64)
     return _judge("ordering", difference, margin, 0.0, "nested", support, level, one_more_draw=True)

@@ -27,10 +27,10 @@ from rebinding.experiments.circuit.request import UNPRUNED
 from rebinding.experiments.paths.summary import RESAMPLES
 from rebinding.experiments.roles.request import WHOLE_GROUP, WORDS
 from rebinding.paper.circuit import CircuitHead
-from rebinding.paper.claim import LEVEL
+from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.numbers import number, share_kept
 from rebinding.paper.procedure import builtin_procedure
-from rebinding.verdicts import effect, ordering, reported
+from rebinding.verdicts import GateFailed, edits_change_values, effect, ordering, reported, require
 
 A_LOOKS = claim("circuit.a_attends_to_object")
 STATIC = claim("beyond.static_and_bystander")
@@ -363,3 +363,21 @@ def test_b_acts_before_a_if_half_of_what_it_does_is_done_in_an_earlier_layer(
     study.at_readouts = lambda _: {"here": study}
     verdict = of_roles.test_the_place_is_found_before_the_object_is_fetched(claim("beyond.pointer_then_payload"), study)
     assert verdict.outcome == outcome
+
+
+@pytest.mark.parametrize("idle", [(), ("objects",), ("rotation", "fresh"), ("rotation", "fresh", "objects")])
+def test_noise_that_leaves_d_as_it_is_tests_nothing(idle: tuple[str, ...]) -> None:
+    """Such kinds are left out, unless all are: then nothing is judged."""
+    conventions = builtin_procedure("published").circuit
+
+    def ask(claim: Claim, request: Any) -> str:
+        (kind,) = request.keywords["conventions"].noise
+        require(edits_change_values([0.0 if kind in idle else 1.0]))
+        return str(kind)
+
+    study, row = make_study(ask=ask, conventions=lambda _: conventions), claim("circuit.d_shapes_c")
+    if len(idle) == len(conventions.noise):
+        with pytest.raises(GateFailed, match="no-ops"):
+            of_attention.shaped_attention(row, study)
+    else:
+        assert set(of_attention.shaped_attention(row, study)) == set(conventions.noise) - set(idle)

@@ -248,7 +248,7 @@ def request_group_knockout(
     of none where its layers have too few."""
     own, spared = Circuit(circuit.groups[group]), tuple(sorted({(head.layer, head.head) for head in circuit.heads}))
     base = request_knockout(prompts, stories, own, n)
-    free = [head for head in heads if head not in spared or head in {(x.layer, x.head) for x in own.heads}]
+    free = [head for head in heads if head not in spared]
     draws = SETS_BESIDE_GROUP if has_heads_to_spare(own, free) else 0
     return GroupKnockout(base.prompts, base.means, own.heads, draws, spared)
 
