@@ -12,15 +12,21 @@ import numpy as np
 from claims.parts import judge_candidates, judge_random_sizes, printed_number
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import Array, circuits_after_walks, of_random
-from rebinding.experiments.paths.request import random_senders
-from rebinding.experiments.paths.summary import RESAMPLES, largest_changes, lost_by_senders, reselected, scores_by_head
+from rebinding.experiments.paths.request import STAGE_BY_NAME, random_senders
+from rebinding.experiments.paths.summary import (
+    largest_changes,
+    lost_by_senders,
+    reselected,
+    scores_by_head,
+    selected_on_halves,
+)
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
+    absence,
     edits_change_values,
     effect,
-    emptiness,
     exceeds_random,
     not_applicable,
     overlap,
@@ -85,25 +91,23 @@ def contributes_a_per_cent(contributions: Mapping[str, Array]) -> dict[str, Part
 
 
 def compare_with_published_group(claim: Claim, study: Study, group: str, name: str, level: float) -> Verdict:
-    """A discovered group compared with the published one, and with the selections on resampled prompts. For up to two
-    published heads the rank among all senders counts, for more the overlap beyond a draw of as many heads in each
-    layer: who knows the layers alone overlaps more than a draw of all heads does."""
+    """A discovered group compared with the published one, and with repetitions of our own. For up to two published
+    heads the rank among all senders counts, for more the overlap beyond a draw of as many heads in each layer: who
+    knows the layers alone overlaps more than a draw of all heads does."""
     discovery, conventions = study.discoveries(claim)[name], study.conventions(claim)
     discovered, published = discovery.circuit.group(group), study.circuit.group(group)
-    evidence = discovery.evidence.get(group)
+    while group not in discovery.evidence:  # this stage had no receivers, so the one that looked for them decides
+        group = STAGE_BY_NAME[group].receivers or "A"
     exclude = discovery.circuit.group("B") if group == "A" else ()
-    selections = (
-        [[]] * RESAMPLES
-        if evidence is None
-        else reselected(evidence, conventions.score, conventions.select, exclude=exclude)
-    )
-    if evidence is None or not discovered:
-        return emptiness(discovered, empty=False, selections=selections, level=level)
+    selection: Any = discovery.evidence[group], conventions.score, conventions.select, exclude
+    if not discovered:
+        return absence(reselected(*selection), level=level)
+    repetitions = selected_on_halves(*selection)
     if len(published) <= FEW:
-        scores = scores_by_head(evidence, conventions.score)
-        return rank_overlap(discovered, published, selections=selections, level=level, scores=scores)
+        scores = scores_by_head(discovery.evidence[group], conventions.score)
+        return rank_overlap(discovered, published, repetitions=repetitions, level=level, scores=scores)
     options: dict[str, Any] = {"universe": len(study.heads), "null": "layers", "layers": study.layers}
-    return overlap(discovered, published, selections=selections, level=level, **options)
+    return overlap(discovered, published, repetitions=repetitions, level=level, **options)
 
 
 def lowers_the_lead(claim: Claim, study: Study, links: Mapping[str, Evidence], group: str, margin: float) -> Verdict:

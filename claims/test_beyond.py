@@ -13,7 +13,7 @@ from rebinding.experiments.binding.request import request_exchange
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.circuit.request import request_knockout
 from rebinding.experiments.circuit.summary import gate_other_heads, of_circuit, of_random
-from rebinding.experiments.paths.summary import RESAMPLES, reselected
+from rebinding.experiments.paths.summary import reselected, selected_on_halves
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.search.summary import led_by_expected
 from rebinding.experiments.static.request import (
@@ -32,8 +32,8 @@ from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
     above_chance,
+    absence,
     effect,
-    emptiness,
     guarded,
     no_effect,
     ordering,
@@ -206,15 +206,18 @@ def shared_with_static(claim: Claim, study: Study, *, level: float) -> Verdict:
     conventions = study.conventions(claim)
     static = discover_static_circuit(partial(study.ask, claim), conventions)
     static_heads, heads = heads_of_shared_groups(static.circuit), heads_of_shared_groups(study.circuit)
-    resampled: list[set[Head]] = [set() for _ in range(RESAMPLES)]
-    for group in (group for group in SHARED if group in static.evidence):
-        exclude = static.circuit.group("B") if group == "A" else ()
-        selections = reselected(static.evidence[group], conventions.score, conventions.select, exclude=exclude)
-        resampled = [union | set(selection) for union, selection in zip(resampled, selections, strict=True)]
+    selections: list[Any] = [
+        (evidence, conventions.score, conventions.select, static.circuit.group("B") if group == "A" else ())
+        for group, evidence in static.evidence.items()
+        if group in SHARED
+    ]
     if not static_heads:
-        return emptiness((), empty=False, selections=[tuple(selection) for selection in resampled], level=level)
-    options = {"universe": len(study.heads), "layers": study.layers}
-    return overlap(static_heads, heads, selections=resampled, null="layers", level=level, **options)
+        resampled = zip(*(reselected(*selection) for selection in selections), strict=True)
+        return absence([set().union(*groups) for groups in resampled], level=level)
+    halves = zip(*(selected_on_halves(*selection) for selection in selections), strict=True)
+    repetitions = [tuple(set().union(*half) for half in zip(*groups, strict=True)) for groups in halves]
+    options: Any = {"universe": len(study.heads), "layers": study.layers, "repetitions": repetitions}
+    return overlap(static_heads, heads, null="layers", level=level, **options)
 
 
 def heads_of_shared_groups(circuit: Circuit) -> set[Head]:

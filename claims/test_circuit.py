@@ -80,7 +80,8 @@ SEARCHED: dict[str, Any] = {
     "headline": None,  # discovery takes longer than all other headline rows together
 }
 FOUND: dict[str, Any] = {"source": EVALUATION, "n": 50}
-SHARE_LEFT = "share of head-position pairs left, over several orders of the walk"
+SEVERAL = "over several walks, each in an order and on prompts of its own"
+SHARE_LEFT = f"share of head-position pairs left, {SEVERAL}"
 E_LEFT = "section 4.1, results; the table of heads of the four models"
 WALKS = FOUND | {
     "metrics": ("share",),
@@ -215,8 +216,8 @@ def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
 
 @row("circuit.few_heads", "What pruning leaves of the discovered circuit is at most an eighth of the model's heads.",
      kind="effect", models=(), headline=1,
-     statistic="an eighth less the share of all heads that is left, each head counted once, over several orders of the"
-     " walk; the eighth is ours",
+     statistic=f"an eighth less the share of all heads that is left, each head counted once, {SEVERAL}; the eighth is"
+     " ours",
      **(WALKS | {
          "source": f"{SIZE} (\"compact\")",
          "where": "the circuit that we discovered in the first of the published ways",
@@ -263,10 +264,10 @@ def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Ver
 
 @row("circuit.group_e_empty", "Pruning leaves nothing of group E.",
      kind="set", group="E", needs=(), condition="empty", models=(GEMMA_2, LLAMA_3B),
-     statistic="the heads left, over several orders of the walk", **(WALKS | {"source": E_LEFT}))  # fmt: skip
+     statistic=f"the heads left, {SEVERAL}", **(WALKS | {"source": E_LEFT}))  # fmt: skip
 @row("circuit.group_e_present", "Pruning leaves heads of group E.",
      kind="set", group="E", needs=(), condition="present", models=(GEMMA_3, LLAMA_8B),
-     statistic="the heads left, over several orders of the walk", **(WALKS | {"source": E_LEFT}))  # fmt: skip
+     statistic=f"the heads left, {SEVERAL}", **(WALKS | {"source": E_LEFT}))  # fmt: skip
 def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
     prunings = study.prunings(claim)
 

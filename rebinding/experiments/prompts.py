@@ -19,8 +19,10 @@ from rebinding.task.prompts import Encoded, Encoder, Prompt
 from rebinding.task.text import token_at
 from rebinding.task.words import Vocabulary
 
-DISCOVERY_ID, MEANS_ID, PRUNING_ID, EVALUATION_ID, DIRECTIONS_ID, BALANCED_ID = 0, 100, 200, 300, 10_000, 20_000
-"""The first prompt id of each use; `BALANCED_ID` is that of discovery in the counterbalanced design."""
+DISCOVERY_ID, MEANS_ID, PRUNING_ID, EVALUATION_ID = 0, 100, 200, 300
+DIRECTIONS_ID, BALANCED_ID, SHUFFLED_ID = 10_000, 20_000, 30_000
+"""The first prompt id of each use; `BALANCED_ID` is that of discovery in the counterbalanced design, `SHUFFLED_ID` that
+of pruning in shuffled orders."""
 STORY = ("split", "boxes", "operations", "verb", "distractor", "narrative")
 """The options of stories that a design and a set of its prompts have in common."""
 MOST_PROMPTS = DIRECTIONS_ID - EVALUATION_ID

@@ -87,7 +87,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         has_evidence(ABLATION),
     ),
     Difference(
-        "Pruning walks the circuit in eight orders, and the spread is reported.",
+        "Pruning walks the circuit in eight orders, each on prompts of its own, and the spread is reported.",
         "One walk, front to back.",
         has_evidence(PRUNING),
     ),

@@ -24,7 +24,7 @@ from rebinding.verdicts.gates import (
 from rebinding.verdicts.outcome import Outcome, Verdict, invalid, not_applicable, reported
 from rebinding.verdicts.places import effect_nowhere, effect_somewhere
 from rebinding.verdicts.ranks import rank_overlap
-from rebinding.verdicts.sets import emptiness, overlap
+from rebinding.verdicts.sets import absence, emptiness, overlap
 from rebinding.verdicts.values import value, value_unidentified
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Verdict",
     "above_chance",
     "above_guessing",
+    "absence",
     "circuit_found",
     "declared_n",
     "edits_change_values",

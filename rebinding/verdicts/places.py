@@ -17,10 +17,11 @@ from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, per_unit
 from rebinding.verdicts.power import needed_units
 
 
-def effect_somewhere(
-    values: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05
-) -> Verdict:
-    """Is there an effect at one place at least? `values` are (places, prompts).
+def effect_somewhere(values: npt.ArrayLike, *, margin: float, support: Support, level: float = 0.05) -> Verdict:
+    """Is there an effect at one place at least? `values` are (places, prompts), all within `support`.
+
+    The range is needed: among many places one has equal values by chance, which without a range look sure (16 prompts,
+    100 places, one value in ten huge: 27 % wrong).
 
     REPLICATED if one place is surely positive (and not surely negligible), NOT REPLICATED if every place is surely
     below the margin. The verdict has the numbers of the place with the largest mean among the deciding ones.
@@ -53,9 +54,7 @@ def effect_somewhere(
     return replace(verdict, p_value=p_value, sample=per_unit(sample[peak]))
 
 
-def effect_nowhere(
-    values: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05
-) -> Verdict:
+def effect_nowhere(values: npt.ArrayLike, *, margin: float, support: Support, level: float = 0.05) -> Verdict:
     """Is the effect at no place? The opposite of `effect_somewhere`: a negative effect is not an effect.
 
     One place that surely has the effect rejects it, so its p-value is that of the best place times the places.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rebinding.paper.circuit import Head
 from rebinding.verdicts.outcome import Verdict
-from rebinding.verdicts.sets import Null, judge_selection
+from rebinding.verdicts.sets import Null, Repetition, judge_selection
 
 
 def rank_overlap(
@@ -27,7 +27,7 @@ def rank_overlap(
     published: Collection[Head],
     *,
     scores: Mapping[Head, float],
-    selections: Sequence[Collection[Head]],
+    repetitions: Sequence[Repetition],
     null: Null = "universe",
     level: float = 0.05,
 ) -> Verdict:
@@ -35,7 +35,7 @@ def rank_overlap(
 
     REPLICATED if our selection has at least one of them and a random draw reaches their sum of ranks with probability
     at most `level`. NOT REPLICATED if our selection has none of them, and that would be rare (at most `level`) if they
-    were one more of our own `selections`; see `overlap`. So no evidence can do both, at any levels.
+    were one more of our own; see `overlap`. So no evidence can do both, at any levels.
     `scores` has every sender of the stage; the lowest score is the largest drop, and has rank 1.
     """
     selected, printed = frozenset(selection), frozenset(published)
@@ -55,7 +55,7 @@ def rank_overlap(
         f"the published heads have rank {', '.join(map(str, sorted(ranks)))} among {senders}, and our stage keeps"
         f" {shared} of these {len(printed)} among its {len(selected)} (chance p = {chance:.2g})"
     )
-    verdict = judge_selection(selected, printed, chance, best, selections, numbers, level)
+    verdict = judge_selection(selected, printed, chance, best, repetitions, numbers, level)
     return replace(verdict, outcome="INCONCLUSIVE") if shared and verdict.outcome == "NOT REPLICATED" else verdict
 
 

@@ -24,8 +24,10 @@ from rebinding.verdicts.estimates import wilson
 from rebinding.verdicts.outcome import Outcome, Verdict, per_unit
 
 Null: TypeAlias = Literal["universe", "layers"]
-FEWEST_SELECTIONS = 19
-"""With fewer of our own selections the published one cannot rank among the worst 5 % of them: 1 / (19 + 1)."""
+Repetition: TypeAlias = tuple[Collection[Hashable], Collection[Hashable]]
+"""Two selections of our own on prompts of which they share none."""
+FEWEST_REPETITIONS = 19
+"""With fewer of our own repetitions no overlap can rank among the worst 5 % of them: 1 / (19 + 1)."""
 FEWEST_AGREEING = 3
 """Three repetitions that agree are the fewest whose one-sided 95 % Wilson bound, 3 / (3 + 1.645^2), exceeds 1/2."""
 
@@ -35,21 +37,21 @@ def overlap(
     published: Collection[Hashable],
     *,
     universe: int,
-    selections: Sequence[Collection[Hashable]],
+    repetitions: Sequence[Repetition],
     null: Null = "universe",
     layers: int = 1,
     level: float = 0.05,
 ) -> Verdict:
     """Does our selection overlap the published one beyond chance?
 
-    `selections` are repetitions of our own procedure, on resampled prompts or in another order. REPLICATED if a random
-    draw reaches the overlap with probability at most `level`. NOT REPLICATED if it does not, and the published set is
-    also unlike our own selections: if it were one more of them, an overlap with ours this small would have probability
-    at most `level` (rank test). INCONCLUSIVE if our own selection varies too much to tell, and where even full overlap
-    would be likely by chance (one head of a layer's eight). Heads of ours in other layers cannot overlap fully; there
-    the best case is the probability to draw the published heads in their layers.
+    REPLICATED if a random draw reaches the overlap with probability at most `level`. NOT REPLICATED if it does not, and
+    the published set is also unlike our own: among the overlaps of our `repetitions` one this small has probability at
+    most `level` (rank test). Each repetition is a pair of our selections on prompts of their own. INCONCLUSIVE if these
+    vary too much to tell, and where even full overlap would be likely by chance (one head of a layer's eight). Heads of
+    ours in other layers cannot overlap fully; there the best case is the probability to draw the published heads in
+    their layers.
     The null `layers` needs the number of equally large layers in `universe`, and heads as (layer, head).
-    `measured` is the overlap as a share of the smaller set; [low, high] the range of that share over our selections.
+    `measured` is the overlap as a share of the smaller set; [low, high] the range of that share over our repetitions.
     """
     selected, printed = frozenset(selection), frozenset(published)
     _check(selected, printed, universe)
@@ -61,7 +63,7 @@ def overlap(
     pool = f"{universe} heads" if null == "universe" else f"{universe} heads in {layers} layers, drawn within each"
     numbers = f"{shared} heads are in both selections, of {len(selected)} ours and {len(printed)} published"
     numbers = f"{numbers} among {pool} (chance p = {chance:.2g})"
-    return judge_selection(selected, printed, chance, best, selections, numbers, level)
+    return judge_selection(selected, printed, chance, best, repetitions, numbers, level)
 
 
 def judge_selection(
@@ -69,16 +71,16 @@ def judge_selection(
     published: frozenset[Hashable],
     chance: float,
     best: float,
-    selections: Sequence[Collection[Hashable]],
+    repetitions: Sequence[Repetition],
     numbers: str,
     level: float,
 ) -> Verdict:
-    """The verdict from `chance`, the probability that a random draw does as well, and from our own selections.
+    """The verdict from `chance`, the probability that a random draw does as well, and from our own repetitions.
 
     `best` is that probability for the best possible selection, and `numbers` states the counts for the reason.
     """
     share = _share(selected, published)
-    own = np.array([_share(selected, frozenset(repetition)) for repetition in selections], dtype=np.float64)
+    own = np.array([_share(frozenset(first), frozenset(second)) for first, second in repetitions], dtype=np.float64)
     rank = float((1 + (own <= share).sum()) / (1 + len(own)))
     outcome: Outcome = "REPLICATED" if chance <= level else "NOT REPLICATED" if rank <= level else "INCONCLUSIVE"
     if best > level:
@@ -91,7 +93,7 @@ def judge_selection(
         low=float(own.min()) if len(own) else None,
         high=float(own.max()) if len(own) else None,
         n=len(own),
-        needed_n=FEWEST_SELECTIONS if outcome == "INCONCLUSIVE" and len(own) < FEWEST_SELECTIONS else None,
+        needed_n=FEWEST_REPETITIONS if outcome == "INCONCLUSIVE" and len(own) < FEWEST_REPETITIONS else None,
         p_value=rank,
         sample=per_unit(own),
     )
@@ -131,8 +133,8 @@ def emptiness(
 ) -> Verdict:
     """Is our selection of this group empty, or not, as stated?
 
-    Decided if our selection and surely more than half of its repetitions agree: the one-sided Wilson bound of the share
-    of agreeing repetitions must exclude one half.
+    `selections` are repetitions of ours on prompts of their own. Decided if our selection and surely more than half of
+    these agree: the one-sided Wilson bound of the share of agreeing repetitions must exclude one half.
     """
     holds = (len(selection) == 0) == empty
     agree = [((len(repetition) == 0) == empty) for repetition in selections]
@@ -164,6 +166,20 @@ def emptiness(
     )
 
 
+def absence(selections: Sequence[Collection[Hashable]], *, level: float = 0.05) -> Verdict:
+    """Our selection of a group is empty, which the paper's is not. Would it be empty on most other prompts?
+
+    `selections` are ours on resampled prompts, which stay close to ours; so a majority of them says too little (it errs
+    in 20 to 30 % where one head is on the verge). NOT REPLICATED if a selection with heads is among them with
+    probability at most `level`, as in a percentile bootstrap.
+    """
+    with_heads = sum(len(selection) > 0 for selection in selections)
+    p_value = (1 + with_heads) / (1 + len(selections))
+    outcome: Outcome = "NOT REPLICATED" if p_value <= level else "INCONCLUSIVE"
+    reason = f"our selection is empty, and {with_heads} of {len(selections)} on resampled prompts have heads"
+    return Verdict("set", outcome, reason, measured=0.0, n=len(selections), p_value=p_value)
+
+
 def _share(first: frozenset[Hashable], second: frozenset[Hashable]) -> float:
     smaller = min(len(first), len(second))
     return len(first & second) / smaller if smaller else 0.0  # a repetition may select nothing
@@ -182,4 +198,4 @@ def _stability(own: npt.NDArray[np.float64], best: float, level: float) -> str:
         return "among so few heads even full overlap would be chance"
     if not len(own):
         return "our own selection was not repeated"
-    return f"repetitions of our own selection share {own.mean():.0%} with it ({len(own)} repetitions)"
+    return f"two selections of our own share {own.mean():.0%} ({len(own)} repetitions)"

@@ -14,7 +14,6 @@ from claims import circuits as of_rules
 from claims import test_chain as of_chain
 from claims.catalogue import claim
 from rebinding.evidence import Evidence
-from rebinding.experiments.paths.summary import RESAMPLES
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.claim import LEVEL
 from rebinding.verdicts import GateFailed, Verdict
@@ -46,10 +45,11 @@ def test_a_group_is_resampled_as_it_was_selected(
     group: str, random: str, discovered: tuple[tuple[int, int], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A head of B is no head of A; the null distribution draws within layers, whatever random circuits do."""
-    group_b, resampled, published = ((5, 6),), [[(3, 4)]] * 3, ((7, 8), (7, 9), (8, 1))
+    group_b, again, published = ((5, 6),), ["selections"], ((7, 8), (7, 9), (8, 1))
     conventions = SimpleNamespace(random=random, score="logit", select="sure")
     selections: list[Any] = []
-    monkeypatch.setattr(of_rules, "reselected", lambda *a, **k: selections.append((a, k)) or resampled)
+    for name in ("reselected", "selected_on_halves"):
+        monkeypatch.setattr(of_rules, name, lambda *options, name=name: selections.append((name, options)) or again)
     groups = {"B": group_b} | {group: discovered}
     discovery = SimpleNamespace(circuit=SimpleNamespace(group=groups.get), evidence={group: "scores"})
     study = make_study(
@@ -57,16 +57,17 @@ def test_a_group_is_resampled_as_it_was_selected(
         circuit=SimpleNamespace(group={group: published}.get),
     )  # fmt: skip
     empty, overlapping = (
-        record_calls(monkeypatch, "emptiness", of_rules),
+        record_calls(monkeypatch, "absence", of_rules),
         record_calls(monkeypatch, "overlap", of_rules),
     )
     of_rules.compare_with_published_group(claim(f"circuit.heads_found_again.{group}"), study, group, "it", 0.01)
-    assert selections == [(("scores", "logit", "sure"), {"exclude": group_b if group == "A" else ()})]
+    name = "selected_on_halves" if discovered else "reselected"
+    assert selections == [(name, ("scores", "logit", "sure", group_b if group == "A" else ()))]
     if discovered:
-        options = {"selections": resampled, "level": 0.01, "universe": 56, "null": "layers", "layers": 7}
+        options = {"repetitions": again, "level": 0.01, "universe": 56, "null": "layers", "layers": 7}
         assert (empty, overlapping) == ([], [((discovered, published), options)])
     else:
-        assert (empty, overlapping) == ([((discovered,), {"empty": False, "selections": resampled, "level": 0.01})], [])
+        assert (empty, overlapping) == ([((again,), {"level": 0.01})], [])
 
 
 @pytest.mark.parametrize("published", [1, 2, 3])
@@ -77,7 +78,7 @@ def test_a_group_of_one_or_two_heads_is_judged_by_rank(
     """Among all senders of the stage, by its own scores; a larger group is judged by its overlap."""
     discovered, heads, scores = ((3, 4),), ((7, 8), (7, 9), (8, 1))[:published], {(3, 4): -1.0}
     conventions = SimpleNamespace(random=random, score="probability", select="published")
-    monkeypatch.setattr(of_rules, "reselected", lambda *_, **__: [])
+    monkeypatch.setattr(of_rules, "selected_on_halves", lambda *_: [])
     monkeypatch.setattr(of_rules, "scores_by_head", lambda evidence, scale: {(evidence, scale): scores})
     discovery = SimpleNamespace(circuit=SimpleNamespace(group={"D": discovered}.get), evidence={"D": "stage D"})
     study = make_study(
@@ -91,7 +92,7 @@ def test_a_group_of_one_or_two_heads_is_judged_by_rank(
     of_rules.compare_with_published_group(claim("circuit.heads_found_again.D"), study, "D", "it", 0.01)
     assert (len(ranked), len(overlapping)) == ((1, 0) if published <= 2 else (0, 1))
     if ranked:
-        options = {"scores": {("stage D", "probability"): scores}, "selections": [], "level": 0.01}
+        options = {"scores": {("stage D", "probability"): scores}, "repetitions": [], "level": 0.01}
         assert ranked == [((discovered, heads), options)]
 
 
@@ -146,15 +147,16 @@ def test_a_link_that_moves_nothing_is_refuted_whatever_random_senders_do() -> No
     assert judge_link_of(lambda prompt, head: 9.0 * (head == 5)).outcome == "NOT REPLICATED"
 
 
-def test_a_stage_that_was_not_run_has_empty_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_was_not_run_is_judged_by_the_stage_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E sends to D, and D to C. Where nothing sends to C there is no stage E: what counts is whether D is empty."""
     conventions = SimpleNamespace(random="role", score="logit", select="sure")
-    discovery = SimpleNamespace(circuit=SimpleNamespace(group=lambda _: ()), evidence={})
+    discovery = SimpleNamespace(circuit=SimpleNamespace(group=lambda _: ()), evidence={"A": "a", "C": "c", "D": "d"})
     study = make_study(
         conventions=lambda _: conventions,
         discoveries=lambda _: {"it": discovery},
         circuit=SimpleNamespace(group=lambda _: ()),
     )
-    empty = record_calls(monkeypatch, "emptiness", of_rules)
+    monkeypatch.setattr(of_rules, "reselected", lambda evidence, *_: [evidence])
+    absent = record_calls(monkeypatch, "absence", of_rules)
     of_rules.compare_with_published_group(claim("circuit.heads_found_again.E"), study, "E", "it", LEVEL)
-    ((_, options),) = empty
-    assert options["selections"] == [[]] * RESAMPLES
+    assert absent == [((["d"],), {"level": LEVEL})]

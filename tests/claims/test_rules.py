@@ -225,18 +225,18 @@ def test_the_contribution_of_a_head_is_bounded() -> None:
 
 
 def test_static_heads_are_those_of_all_shared_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resampled group by group and joined; A without the heads of B."""
+    """Repeated on halves of the prompts group by group and joined; A without the heads of B."""
     groups = {"A": ((6, 0),), "B": ((4, 3),), "C": ((2, 7),), "D": ((1, 1),)}
     circuit = SimpleNamespace(group=lambda name: groups.get(name, ()))
     static = SimpleNamespace(circuit=circuit, evidence={name: name for name in "ABD"})
     selections: list[Any] = []
 
-    def reselected(evidence: str, *conventions: str, exclude: Any) -> list[list[tuple[int, int]]]:
+    def selected_on_halves(evidence: str, scale: str, rule: str, exclude: Any) -> list[Any]:
         selections.append((evidence, exclude))
-        return [list(groups[evidence])] * RESAMPLES
+        return [(list(groups[evidence]), [])] * RESAMPLES
 
     monkeypatch.setattr(of_others, "discover_static_circuit", lambda *_: static)
-    monkeypatch.setattr(of_others, "reselected", reselected)
+    monkeypatch.setattr(of_others, "selected_on_halves", selected_on_halves)
     overlaps = record_calls(monkeypatch, "overlap", of_others)
     conventions = SimpleNamespace(score="logit", select="sure")
     of_others.shared_with_static(
@@ -246,16 +246,21 @@ def test_static_heads_are_those_of_all_shared_groups(monkeypatch: pytest.MonkeyP
     )
     shared = {(6, 0), (4, 3), (2, 7)}
     options = {"null": "layers", "level": 0.01, "universe": 56, "layers": 7}
-    options["selections"] = [{(6, 0), (4, 3)}] * RESAMPLES
+    options["repetitions"] = [({(6, 0), (4, 3)}, set())] * RESAMPLES
     assert selections == [("A", groups["B"]), ("B", ())]
     assert overlaps == [((shared, shared), options)]
 
 
 def test_no_static_heads_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = SimpleNamespace(circuit=SimpleNamespace(group=lambda _: ()), evidence={})
-    monkeypatch.setattr(of_others, "discover_static_circuit", lambda *_: verdict)
-    study = make_study(conventions=lambda _: None, ask=print, circuit=SimpleNamespace(group=lambda _: ((6, 0),)))
-    assert of_others.shared_with_static(STATIC, study, level=LEVEL).outcome == "NOT REPLICATED"
+    """Where no selection on resampled prompts has a head; one with a head leaves it open."""
+    static = SimpleNamespace(circuit=SimpleNamespace(group=lambda _: ()), evidence={"A": "a", "B": "b"})
+    conventions = SimpleNamespace(score="logit", select="sure")
+    monkeypatch.setattr(of_others, "discover_static_circuit", lambda *_: static)
+    study = make_study(conventions=lambda _: conventions, ask=print, circuit=SimpleNamespace(group=lambda _: ((6, 0),)))
+    for last, outcome in (([], "NOT REPLICATED"), ([(6, 0)], "INCONCLUSIVE")):
+        resampled = {"a": [[]] * RESAMPLES, "b": [*([[]] * (RESAMPLES - 1)), last]}
+        monkeypatch.setattr(of_others, "reselected", lambda evidence, *_, resampled=resampled: resampled[evidence])
+        assert of_others.shared_with_static(STATIC, study, level=LEVEL).outcome == outcome
 
 
 def ablated(random: dict[str, tuple[float, ...]], circuit: float = 1.0) -> Evidence:

@@ -10,7 +10,7 @@ import torch
 
 from rebinding.experiments.answers import Answers, full_model
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
-from rebinding.experiments.circuit.pruning import over_orders
+from rebinding.experiments.circuit.pruning import walk
 from rebinding.experiments.paths.summary import select
 from rebinding.paper.circuit import Circuit, CircuitHead
 from tests.close import agree
@@ -147,7 +147,7 @@ def _check_walk(pack: Pack, means: list, form: str, entry: dict[str, Any]) -> No
         return [float(rows.loc[rows["circuit"] == name, COLUMNS[metric]].mean()) for name in by_name]
 
     options = {"threshold": settings["threshold"], "relative": metric == "candidate_accuracy"}
-    (actual,) = over_orders(components(pack), score, orders=1, **options)
+    (actual,) = walk([components(pack)], score, **options)
     assert set(actual.circuit.heads) == set(build_circuit(entry["value"]["kept"]).heads)
     assert len(actual.trials) == len(entry["value"]["trials"])
     for trial, expected in zip(actual.trials, entry["value"]["trials"], strict=True):

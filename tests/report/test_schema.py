@@ -14,7 +14,7 @@ import pytest
 
 from rebinding.evidence.certificates import certificate_file, save_certificate
 from rebinding.experiments.binding.shifts import run_binding
-from rebinding.experiments.circuit.pruning import over_orders
+from rebinding.experiments.circuit.pruning import in_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.paths.summary import reselected
 from rebinding.experiments.seeds import PUBLISHED_NOISE
@@ -139,7 +139,7 @@ def test_a_command_judges_one_claim_alone(report_folder: Path, pytester: pytest.
 def test_the_seeds_are_those_of_the_code() -> None:
     made_by = {
         "random circuits": draw_circuits,
-        "order of the pruning walks": over_orders,
+        "order of the pruning walks": in_orders,
         "matched random directions, and control heads": run_binding,
         "resampled selections of heads": reselected,
     }

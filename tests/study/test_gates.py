@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.circuit.summary import gate_group_acts
 from rebinding.experiments.unedited.request import Ability
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.planted import build, parse
@@ -107,3 +108,17 @@ def test_a_group_of_idle_heads_rarely_acts(name: str) -> None:
         heads = tuple(CircuitHead("B", layer, head, "readout") for layer, head in pair)
         passed += gates.check_group(Circuit((*others, *heads)), "B", *options).passed
     assert passed <= 1
+
+
+@pytest.mark.parametrize(("alone", "names_head"), [(0.0, False), (0.8, True)])
+def test_a_group_whose_heads_cancel_each_other_is_named(alone: float, names_head: bool) -> None:
+    """Together two heads move nothing; one of them does alone, or neither does."""
+    heads = [("less", 4, 0, alone), ("less", 5, 1, 0.0), ("circuit", -1, -1, 0.0), ("full", -1, -1, 0.0)]
+    rows = [
+        {"prompt": n, "variant": name, "group": "", "layer": layer, "head": head, "draw": -1, "margin": 3.0 - change}
+        for name, layer, head, change in heads
+        for n in range(24)
+    ]
+    gate = gate_group_acts(Evidence("group-knockout", pd.DataFrame(rows), {}), floor=0.01)
+    assert not gate.passed
+    assert ("cancel each other: without 4.0 alone it moves by 0.8" in gate.detail) == names_head

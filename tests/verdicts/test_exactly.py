@@ -135,14 +135,14 @@ def test_a_reason_says_both_ends_of_the_difference() -> None:
 
 
 def test_an_empty_repetition_shares_nothing() -> None:
-    result = overlap("ab", "ab", universe=40, selections=["ab", ""])
+    result = overlap("ab", "ab", universe=40, repetitions=[("ab", "ab"), ("ab", "")])
     assert (result.low, result.high) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(("selected", "published", "empty"), [("", "ab", "our"), ("ab", "", "the published")])
 def test_the_error_names_the_empty_selection(selected: str, published: str, empty: str) -> None:
     with pytest.raises(ValueError, match=f"^{empty} selection is empty"):
-        overlap(selected, published, universe=40, selections=[])
+        overlap(selected, published, universe=40, repetitions=[])
 
 
 def test_the_size_that_decides_is_the_first_of_all_sizes() -> None:

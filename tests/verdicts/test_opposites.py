@@ -41,6 +41,11 @@ def printed(number: float, half_width: float = 0.0) -> PublishedNumber:
     return PublishedNumber("plant", number, half_width, "dR", "plant", f"{number}", 100, 10)
 
 
+def at_places(rule: Callable[..., Verdict], table: Array, **options: Any) -> Verdict:
+    """A rule about many places, whose support is the range of the values."""
+    return rule(table, support=(float(table.min()), float(table.max())), **options)
+
+
 CONTRARY: Mapping[str, tuple[Callable[..., Verdict], Callable[..., Verdict]]] = {
     "effect": (effect, lambda x, margin: effect(-x, margin=margin)),
     "effect and none": (effect, no_effect),
@@ -53,7 +58,7 @@ CONTRARY: Mapping[str, tuple[Callable[..., Verdict], Callable[..., Verdict]]] = 
         lambda x, margin: value(x, printed(0.5), margin=margin),
         lambda x, margin: value(x, printed(0.5 + 2.5 * margin), margin=margin),
     ),
-    "somewhere": (lambda x, margin: effect_somewhere(x[None], margin=margin), no_effect),
+    "somewhere": (lambda x, margin: at_places(effect_somewhere, x[None], margin=margin), no_effect),
 }
 
 
@@ -68,7 +73,9 @@ def test_a_sentence_and_its_contrary_are_never_both_replicated(kind: str, sample
 @QUICK
 @given(table=TABLES, margin=MARGINS)
 def test_nowhere_is_the_mirror_of_somewhere(table: Array, margin: float) -> None:
-    effect_verdict, none = effect_somewhere(table, margin=margin).outcome, effect_nowhere(table, margin=margin).outcome
+    effect_verdict, none = (
+        at_places(rule, table, margin=margin).outcome for rule in (effect_somewhere, effect_nowhere)
+    )
     assert none == MIRROR.get(effect_verdict, effect_verdict)
 
 
@@ -98,8 +105,8 @@ RULES: Mapping[str, Callable[..., Verdict]] = {
     "no-effect": no_effect,
     "value": lambda x, **options: value(x, printed(0.25), **options),
     "ordering": lambda x, **options: ordering(x, 0 * x, **options),
-    "somewhere": lambda x, **options: effect_somewhere(np.stack([x, x[::-1] - 1]), **options),
-    "nowhere": lambda x, **options: effect_nowhere(np.stack([x, x[::-1] - 1]), **options),
+    "somewhere": lambda x, **options: at_places(effect_somewhere, np.stack([x, x[::-1] - 1]), **options),
+    "nowhere": lambda x, **options: at_places(effect_nowhere, np.stack([x, x[::-1] - 1]), **options),
     "nested": lambda x, **options: effect(x[: len(x) // 5 * 5].reshape(5, -1), unit="nested", **options),
 }
 PARTS = st.lists(st.tuples(st.sampled_from(sorted(RULES)), SAMPLES, MARGINS), min_size=1, max_size=4)
@@ -138,7 +145,7 @@ def test_scaling_values_and_margin_together_changes_nothing(
     if rule in ("somewhere", "nowhere"):
         table = np.stack([sample, sample[::-1] - 1])
         judge: Callable[..., Verdict] = effect_somewhere if rule == "somewhere" else effect_nowhere
-        first, second = judge(table, margin=margin), judge(factor * table, margin=factor * margin)
+        first, second = (at_places(judge, times * table, margin=times * margin) for times in (1.0, factor))
     elif rule == "value":
         first = value(sample, printed(0.25, 0.125), margin=margin)
         second = value(factor * sample, printed(factor * 0.25, factor * 0.125), margin=factor * margin)
@@ -151,15 +158,16 @@ def test_scaling_values_and_margin_together_changes_nothing(
 
 @QUICK
 @given(
-    sample=st.lists(st.sets(st.integers(0, 39), min_size=4, max_size=6), min_size=21, max_size=21),
+    sample=st.lists(st.sets(st.integers(0, 39), min_size=4, max_size=6), min_size=40, max_size=40),
     turn=st.permutations(range(40)),
     random=st.randoms(use_true_random=False),
 )
 def test_names_and_order_of_heads_do_not_matter(sample: list[set[int]], turn: list[int], random: Any) -> None:
     """A set has no scale; other names for the heads, and the repetitions in another order, are the same evidence."""
-    groups, published, *repetitions = sample
-    verdict = overlap(groups, published, universe=40, selections=repetitions)
-    renamed = [{turn[head] for head in selection} for selection in repetitions]
+    groups, published, *own = sample
+    repetitions = list(zip(own[::2], own[1::2], strict=True))
+    verdict = overlap(groups, published, universe=40, repetitions=repetitions)
+    renamed = [({turn[head] for head in second}, {turn[head] for head in first}) for first, second in repetitions]
     random.shuffle(renamed)
-    second = overlap({turn[h] for h in groups}, {turn[h] for h in published}, universe=40, selections=renamed)
+    second = overlap({turn[h] for h in groups}, {turn[h] for h in published}, universe=40, repetitions=renamed)
     assert (second.outcome, second.p_value, second.measured) == (verdict.outcome, verdict.p_value, verdict.measured)

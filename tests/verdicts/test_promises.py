@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,14 +56,21 @@ def test_the_p_value_of_nowhere_is_that_of_the_test_that_rejects_it() -> None:
     quiet = np.tile(spread_like(200, 0.2), (30, 1))
     loud = quiet.copy()
     loud[7] += 1.0
-    refuted, holding = effect_nowhere(loud, margin=0.1), effect_nowhere(quiet, margin=0.1)
+    options: dict[str, Any] = {"margin": 0.1, "support": (-1.0, 2.0)}
+    refuted, holding = (
+        effect_nowhere(loud, **options),
+        effect_nowhere(quiet, **options),
+    )
     assert (refuted.outcome, holding.outcome) == ("NOT REPLICATED", "REPLICATED")
     assert refuted.p_value is not None
     assert refuted.p_value < 1e-6
     assert holding.p_value is not None
     assert holding.p_value > 0.5
     assert family({"refuted": refuted, "kept": holding}).surviving == ("refuted",)
-    loud_verdict, quiet_verdict = effect_somewhere(loud, margin=0.1), effect_somewhere(quiet, margin=0.1)
+    loud_verdict, quiet_verdict = (
+        effect_somewhere(loud, **options),
+        effect_somewhere(quiet, **options),
+    )
     assert loud_verdict.p_value is not None
     assert loud_verdict.p_value > 0.5
     assert quiet_verdict.p_value is not None

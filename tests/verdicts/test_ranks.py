@@ -53,7 +53,7 @@ def test_chance_is_the_share_of_draws_that_stand_as_high(order, k, data):
 
         tied = [sum(score <= scores[head] for score in pool(scores, head, null)) for head in published]
         naive = np.mean([total(heads) <= sum(tied) for heads in draws])
-        verdict = rank_overlap(order, published, scores=scores, selections=[], null=null)
+        verdict = rank_overlap(order, published, scores=scores, repetitions=[], null=null)
         assert stated_chance(verdict) == pytest.approx(naive, rel=0.05)
 
 
@@ -65,7 +65,7 @@ def pool(scores, head, null):
 def test_a_kept_head_at_the_top_replicates_and_one_not_kept_does_not():
     selection, rest = HEADS[:10], HEADS[10:]
     for level in (0.05, 0.05 / 8):
-        options = {"scores": falling(HEADS), "selections": [selection] * 19, "level": level}
+        options = {"scores": falling(HEADS), "repetitions": [(selection, selection)] * 19, "level": level}
         assert rank_overlap(selection, [selection[0]], **options).outcome == "REPLICATED"
         assert rank_overlap(selection, selection[:2], **options).outcome == "REPLICATED"
     assert rank_overlap(selection, [rest[0]], **options | {"level": 0.05}).outcome == "NOT REPLICATED"
@@ -75,18 +75,20 @@ def test_a_kept_head_at_the_top_replicates_and_one_not_kept_does_not():
 
 def test_a_head_among_many_that_do_nothing_has_the_last_rank():
     scores = dict.fromkeys(HEADS, 0.0)
-    verdict = rank_overlap(HEADS[:10], HEADS[:1], scores=scores, selections=[HEADS[:10]] * 19)
+    verdict = rank_overlap(HEADS[:10], HEADS[:1], scores=scores, repetitions=[(HEADS[:10], HEADS[:10])] * 19)
     assert verdict.outcome == "INCONCLUSIVE"
     assert stated_chance(verdict) == 1.0
 
 
 def test_head_of_a_small_layer_ranks_high_by_chance():
     """The first of sixteen: 6 %. Two firsts of two layers: 0.4 %."""
-    scores, repetitions = falling(HEADS), [HEADS[:1]] * 19
-    verdict = rank_overlap(HEADS[:1], HEADS[:1], scores=scores, selections=repetitions, null="layers")
+    scores, repetitions = falling(HEADS), [(HEADS[:1], HEADS[:1])] * 19
+    verdict = rank_overlap(HEADS[:1], HEADS[:1], scores=scores, repetitions=repetitions, null="layers")
     assert (verdict.outcome, stated_chance(verdict)) == ("INCONCLUSIVE", 0.062)
     pair = [(0, 0), (1, 0)]
-    assert rank_overlap(pair, pair, scores=scores, selections=[pair] * 19, null="layers").outcome == "REPLICATED"
+    assert (
+        rank_overlap(pair, pair, scores=scores, repetitions=[(pair, pair)] * 19, null="layers").outcome == "REPLICATED"
+    )
 
 
 @pytest.mark.parametrize("null", ["universe", "layers"])
@@ -96,7 +98,7 @@ def test_blind_scores_seldom_replicate(k, null):
     published = [(3, 5), (8, 1)][:k]
     for _ in range(runs):
         order = [HEADS[i] for i in rng.permutation(len(HEADS))]
-        verdict = rank_overlap(HEADS, published, scores=falling(order), selections=[], null=null)
+        verdict = rank_overlap(HEADS, published, scores=falling(order), repetitions=[], null=null)
         lucky += verdict.outcome == "REPLICATED"
     assert lucky / runs <= rate_is_at_most(0.05, runs)
 
@@ -107,7 +109,7 @@ def test_no_evidence_is_for_and_against():
     for _ in range(200):
         order = [HEADS[i] for i in rng.permutation(len(HEADS))]
         selection, published = order[:10], [order[rng.integers(12)]]
-        options = {"scores": falling(order), "selections": [selection] * 19}
+        options = {"scores": falling(order), "repetitions": [(selection, selection)] * 19}
         verdict = {rank_overlap(selection, published, level=level, **options).outcome for level in (0.05, 0.05 / 6)}
         assert not {"REPLICATED", "NOT REPLICATED"} <= verdict
 
@@ -122,4 +124,4 @@ def test_no_evidence_is_for_and_against():
 )
 def test_unrankable_input_is_refused(selected, published, message):
     with pytest.raises(ValueError, match=message):
-        rank_overlap(selected, published, scores=falling(HEADS), selections=[])
+        rank_overlap(selected, published, scores=falling(HEADS), repetitions=[])

@@ -147,25 +147,29 @@ def test_nested_ordering_needs_draws_not_only_prompts():
     assert ordering(circuit, by_draw - 1, margin=0.1, unit="nested").outcome == "REPLICATED"
 
 
+RANGE = (-2.0, 2.0)
+
+
 def test_the_strongest_of_many_places():
     quiet = np.tile(SPREAD / 5, (40, 1))
-    assert effect_nowhere(quiet, margin=0.1).outcome == "REPLICATED"
-    assert effect_somewhere(quiet, margin=0.1).outcome == "NOT REPLICATED"
+    assert effect_nowhere(quiet, margin=0.1, support=RANGE).outcome == "REPLICATED"
+    assert effect_somewhere(quiet, margin=0.1, support=RANGE).outcome == "NOT REPLICATED"
     loud = quiet.copy()
     loud[17] += 0.5
-    effect_verdict, anywhere = effect_somewhere(loud, margin=0.1), effect_nowhere(loud, margin=0.1)
+    effect_verdict = effect_somewhere(loud, margin=0.1, support=RANGE)
+    anywhere = effect_nowhere(loud, margin=0.1, support=RANGE)
     assert (effect_verdict.outcome, anywhere.outcome) == ("REPLICATED", "NOT REPLICATED")
     assert effect_verdict.measured == anywhere.measured == pytest.approx(0.5)
     assert "place 17 of 40" in effect_verdict.reason
-    assert effect_nowhere(quiet - 1, margin=0.1).p_value == 1.0  # times the places it would be more
+    assert effect_nowhere(quiet - 1, margin=0.1, support=RANGE).p_value == 1.0  # times the places it would be more
     with pytest.raises(ValueError, match=r"expected \(places, prompts\)"):
-        effect_somewhere(SPREAD, margin=0.1)
+        effect_somewhere(SPREAD, margin=0.1, support=RANGE)
 
 
 def test_the_best_of_many_noisy_places_is_no_effect():
     """Among 40 places of pure noise the largest is mostly 'significant' by itself; guarded, once in twenty runs."""
     rng = np.random.default_rng(32)
-    runs = [effect_somewhere(rng.normal(0, 1, (40, 50)), margin=0.01).outcome for _ in range(100)]
+    runs = [effect_somewhere(rng.uniform(-2, 2, (40, 50)), margin=0.01, support=RANGE).outcome for _ in range(100)]
     assert runs.count("REPLICATED") / len(runs) <= rate_is_at_most(0.05, len(runs))
 
 
@@ -188,7 +192,7 @@ def test_numbers_that_are_not_finite_are_invalid_not_judged(bad):
         effect(values, margin=0.2),
         no_effect(values, margin=0.2),
         ordering(values, np.zeros_like(values), margin=0.2),
-        effect_somewhere(values[None], margin=0.2),
+        effect_somewhere(values[None], margin=0.2, support=RANGE),
     ):
         assert (verdict.outcome, verdict.gate) == ("INVALID", "finite")
 
@@ -199,7 +203,8 @@ def test_impossible_margins_are_refused(margin):
         with pytest.raises(ValueError, match=f"a margin of {margin}; give the smallest change that counts.*above 0"):
             rule(margin=margin)
     rows = np.ones((2, 9))
-    for rule in (partial(effect, SPREAD), partial(ordering, SPREAD, SPREAD), partial(effect_somewhere, rows)):
+    somewhere = partial(effect_somewhere, rows, support=RANGE)
+    for rule in (partial(effect, SPREAD), partial(ordering, SPREAD, SPREAD), somewhere):
         if margin == 0.0:
             assert rule(margin=margin).margin == 0.0
             continue

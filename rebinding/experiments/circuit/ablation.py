@@ -62,11 +62,11 @@ def evaluate(
     return merge(parts)
 
 
-def active_heads(circuits: Sequence[Circuit], prompts: Sequence[TokenizedPrompt]) -> ActiveHeads:
-    """Where heads are not ablated; rows are ordered by circuit, then prompt."""
-    n = len(prompts)
+def active_heads(circuits: Sequence[Circuit], prompts: Sequence[TokenizedPrompt], source: Tensor) -> ActiveHeads:
+    """Where heads are not ablated; every circuit has as many of the rows, whose prompts are `source` (row,)."""
+    n = len(source) // len(circuits)
     roles = {head.role for circuit in circuits for head in circuit.heads}
-    at = {role: positions(prompts, role) for role in roles}  # role -> (prompt,)
+    at = {role: positions(prompts, role)[source] for role in roles}  # role -> (row,)
     active = [
         (number, layer, head, role)
         for number, circuit in enumerate(circuits)
@@ -75,7 +75,8 @@ def active_heads(circuits: Sequence[Circuit], prompts: Sequence[TokenizedPrompt]
     table = torch.tensor([place[:3] for place in active], dtype=torch.long).reshape(-1, 3)
     circuit, layers, heads = (column.repeat_interleave(n) for column in table.unbind(1))
     rows = circuit * n + torch.arange(n).repeat(len(active))
-    places = torch.cat([at[role] for *_, role in active]) if active else torch.empty(0, dtype=torch.long)
+    by_head = [at[role][number * n : (number + 1) * n] for number, *_, role in active]
+    places = torch.cat(by_head) if active else torch.empty(0, dtype=torch.long)
     return ActiveHeads(rows, layers, heads, places)
 
 
@@ -85,9 +86,11 @@ def measurer(
     answers: Answers,
     means: Sequence[Tensor],
     method: Method = "batched",
+    *,
+    apart: bool = False,
 ) -> Callable[[Sequence[Circuit]], Tensor]:
     """A function that measures circuits with all other heads ablated: (circuit, prompt, measure). Prompts are recorded
-    once.
+    once. With `apart` every circuit has prompts of its own: the first of k circuits the first of k equal parts.
 
     `batched` computes only the tokens with an active head and needs the torch surgeon; `edits` works on any surgeon.
     """
@@ -106,9 +109,9 @@ def measurer(
             return surgeon.run(recording, ablation_edits(means, active, source.numel()), [read], source=source)[0]
 
     def measure(circuits: Sequence[Circuit]) -> Tensor:
-        source = torch.arange(len(prompts)).repeat(len(circuits))
-        values = run(active_heads(circuits, prompts), source, answers.take(source))
-        return values.reshape(len(circuits), len(prompts), -1)
+        source = torch.arange(len(prompts)).repeat(1 if apart else len(circuits))  # (row,)
+        values = run(active_heads(circuits, prompts, source), source, answers.take(source))
+        return values.reshape(len(circuits), len(source) // len(circuits), -1)
 
     return measure
 

@@ -39,7 +39,7 @@ def knock_out(
         source = torch.arange(len(batch)).repeat(len(circuits))
         take = answers.of(where).take(source)
         read = Read("logits", positions=positions(batch, "readout")[source][:, None], reduce=take)
-        ablated = active_heads(list(circuits.values()), batch)
+        ablated = active_heads(list(circuits.values()), batch, source)
         recording = surgeon.record(token_batch(batch), keep={"z"})
         (values,) = surgeon.run(recording, edits_at(means, ablated), [read], source=source, allow_noop=True)
         change = changes(recording.sites["z"], means, ablated, source)

@@ -13,7 +13,7 @@ from rebinding.experiments.answers import MEASURES, full_model
 from rebinding.experiments.circuit.ablation import evaluate, mean_z, measurer
 from rebinding.experiments.circuit.contributions import Hits, contributions, removed_sets
 from rebinding.experiments.circuit.knockout import knock_out
-from rebinding.experiments.circuit.pruning import Score, over_orders
+from rebinding.experiments.circuit.pruning import Score, in_orders, walk
 from rebinding.experiments.circuit.random_circuits import draw_circuits, draw_sizes
 from rebinding.experiments.circuit.request import (
     UNPRUNED,
@@ -28,7 +28,7 @@ from rebinding.experiments.circuit.request import (
     Stream,
 )
 from rebinding.experiments.circuit.stream import exchange_stream
-from rebinding.experiments.tokens import prompt_blocks
+from rebinding.experiments.tokens import blocks, prompt_blocks
 from rebinding.experiments.workbench import Workbench, averages, measures
 from rebinding.paper.circuit import Circuit
 
@@ -89,26 +89,26 @@ def means_by_layer(bench: Workbench, request: Means) -> list[Tensor]:
 
 @measures(Pruning)
 def measure_pruning(bench: Workbench, request: Pruning) -> Evidence:
-    """A row per order and head."""
-    score, prompts = scorer(bench, request), bench.prompts.encode(request.prompts).prompts
-    answers = bench.prompts.answers(prompts, request.answers)
-    full = full_model(bench.surgeon, prompts, answers, request.prompts.ids).rows[request.by].mean()
-    walks = over_orders(Circuit(request.circuit), score, orders=request.orders, threshold=request.step)
-    rows = [
-        {**trial.head._asdict(), "order": number, "full_model": full, **trial.columns}
-        for number, walk in enumerate(walks)
-        for trial in walk.trials
-    ]
+    """A row per order and head; every order has its own prompts, an equal part of all. As many orders walk in parallel
+    as the surgeon takes prompts at once."""
+    prompts, ids = bench.prompts.encode(request.prompts).prompts, request.prompts.ids
+    means, n = means_by_layer(bench, request.means), len(ids) // request.orders
+    circuits, rows = in_orders(Circuit(request.circuit), request.orders), []
+    for part in blocks(len(circuits), max(1, bench.surgeon.prompts_at_once(len(prompts[0])) // n)):
+        where = slice(part.start * n, part.stop * n)
+        answers = bench.prompts.answers(prompts[where], request.answers)
+        score = mean_of(measurer(bench.surgeon, prompts[where], answers, means, apart=True), request.by)
+        full = full_model(bench.surgeon, prompts[where], answers, ids[where]).rows.sort_values("prompt")[request.by]
+        for number, walked in enumerate(walk(circuits[part], score, threshold=request.step)):
+            full_model_score = full[number * n : (number + 1) * n].mean()
+            columns = {"order": part.start + number, "full_model": full_model_score}
+            rows += [{**trial.head._asdict(), **columns, **trial.columns} for trial in walked.trials]
     return Evidence(request.KIND.name, pd.DataFrame(rows), {})
 
 
-def scorer(bench: Workbench, request: Pruning) -> Score:
-    """A function that gives the mean logit (or margin) of the answer in circuits; prompts are recorded once."""
-    encoded = bench.prompts.encode(request.prompts).prompts
-    answers = bench.prompts.answers(encoded, request.answers)
-    measure = measurer(bench.surgeon, encoded, answers, means_by_layer(bench, request.means))
-    column = MEASURES.index(request.by)
-    return lambda circuits: measure(circuits)[..., column].mean(dim=1).tolist()
+def mean_of(measure: Callable[[Sequence[Circuit]], Tensor], by: str) -> Score:
+    """A function that gives the mean of one measure over prompts, out of one that gives all measures."""
+    return lambda circuits: measure(circuits)[..., MEASURES.index(by)].mean(dim=1).tolist()
 
 
 @measures(Contributions)
@@ -135,11 +135,16 @@ def _hits(measure: Callable[[Sequence[Circuit]], Tensor]) -> Hits:
 @measures(Knockout)
 def measure_knockout(bench: Workbench, request: Knockout) -> Evidence:
     prompts, ids, circuit = bench.prompts.encode(request.prompts).prompts, request.prompts.ids, Circuit(request.circuit)
-    answers, spared = bench.prompts.answers(prompts), request.spared if isinstance(request, GroupKnockout) else ()
-    free = [head for head in bench.surgeon.anatomy.heads if head not in spared]
+    answers, group = bench.prompts.answers(prompts), request if isinstance(request, GroupKnockout) else None
+    free = [head for head in bench.surgeon.anatomy.heads if group is None or head not in group.spared]
     random_circuits = draw_circuits(circuit, free, draws=request.draws, match="role_and_layer", exclude=True)
-    variants = [CircuitVariant("circuit"), *(CircuitVariant("random", draw=number) for number in range(request.draws))]
-    named = {str(number): variant for number, variant in enumerate((circuit, *random_circuits))}
+    removed = {CircuitVariant("circuit"): circuit}
+    removed |= {CircuitVariant("random", draw=number): drawn for number, drawn in enumerate(random_circuits)}
+    if group is not None:
+        removed |= {
+            CircuitVariant("less", head.group, head.layer, head.head): Circuit((head,)) for head in circuit.heads
+        }
+    variants, named = list(removed), {str(number): heads for number, heads in enumerate(removed.values())}
     of_circuits = knock_out(bench.surgeon, prompts, answers, ids, named, means_by_layer(bench, request.means))
     full = full_model(bench.surgeon, prompts, answers, ids)
     return by_variant(request.KIND, variants, replace(full, rows=full.rows.assign(relative_change=0.0)), of_circuits)

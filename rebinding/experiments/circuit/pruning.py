@@ -49,8 +49,19 @@ def _drop(before: float, without: float, relative: bool) -> float:
     return float("inf") if without == 0 else before / without - 1
 
 
-def _walk(circuits: Sequence[Circuit], score: Score, threshold: float, relative: bool) -> list[Pruned]:
-    """Walk through lists of equal length in parallel: the trials of a step are one batch."""
+def in_orders(circuit: Circuit, orders: int, seed: int = WALKS) -> list[Circuit]:
+    """The circuit in the given order of its heads, and in shuffled orders."""
+    generator = random.Random(seed)
+    circuits = [circuit]
+    for _ in range(orders - 1):
+        shuffled = list(circuit.heads)
+        generator.shuffle(shuffled)
+        circuits.append(Circuit(tuple(shuffled), circuit.settings))
+    return circuits
+
+
+def walk(circuits: Sequence[Circuit], score: Score, *, threshold: float = 0.01, relative: bool = False) -> list[Pruned]:
+    """Walk through circuits of equal size in parallel: the trials of a step are one batch."""
     remaining, current = list(circuits), score(circuits)
     trials: list[list[Trial]] = [[] for _ in circuits]
     for step in zip(*(circuit.heads for circuit in circuits), strict=True):
@@ -61,16 +72,3 @@ def _walk(circuits: Sequence[Circuit], score: Score, threshold: float, relative:
             if drop < threshold:
                 remaining[number], current[number] = shorter[number], without
     return [Pruned(circuit, tuple(steps)) for circuit, steps in zip(remaining, trials, strict=True)]
-
-
-def over_orders(
-    circuit: Circuit, score: Score, *, orders: int, seed: int = WALKS, threshold: float = 0.01, relative: bool = False
-) -> list[Pruned]:
-    """The published walk in the given order and in shuffled orders."""
-    generator = random.Random(seed)
-    circuits = [circuit]
-    for _ in range(orders - 1):
-        shuffled = list(circuit.heads)
-        generator.shuffle(shuffled)
-        circuits.append(Circuit(tuple(shuffled), circuit.settings))
-    return _walk(circuits, score, threshold, relative)

@@ -11,7 +11,7 @@ from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
 from rebinding.experiments.answers import MEASURES
 from rebinding.experiments.circuit.random_circuits import Match, has_heads_to_spare
-from rebinding.experiments.prompts import MEANS_ID, PRUNING_ID, Prompts
+from rebinding.experiments.prompts import MEANS_ID, PRUNING_ID, SHUFFLED_ID, Prompts
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP
 from rebinding.paper.procedure import CircuitConventions
@@ -122,7 +122,8 @@ class Knockout(OfCircuit):
 
 @dataclass(frozen=True)
 class GroupKnockout(Knockout):
-    """The same for a group of a circuit; its random sets have none of the heads `spared`, which are the circuit's."""
+    """The same for a group of a circuit, and for each of its heads alone; its random sets have none of the heads
+    `spared`, which are the circuit's."""
 
     KIND: ClassVar[Kind] = GROUP_KNOCKOUT
     spared: tuple[Head, ...]
@@ -130,7 +131,8 @@ class GroupKnockout(Knockout):
 
 @dataclass(frozen=True)
 class Pruning(OfCircuit):
-    """The published walk over a circuit, in its own order and in shuffled orders."""
+    """The published walk over a circuit, in its own order and in shuffled orders; each has its own part of the
+    prompts."""
 
     KIND: ClassVar[Kind] = PRUNING
     PER_PROMPT: ClassVar[bool] = False
@@ -213,9 +215,12 @@ def request_ablation(
 
 
 def request_pruning(prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, *, n: int) -> Pruning:
-    """Request the published walk, in the circuit's order and in shuffled orders, on prompts like those of discovery."""
+    """Request the published walk, in the circuit's order and in shuffled orders, on prompts like those of discovery:
+    `n` for each walk."""
     stories = prompts.design(conventions.design)
-    chosen = prompts.draw_with(stories, PRUNING_ID, n, roles_of(circuit))
+    roles, rest = roles_of(circuit), (ORDERS - 1) * n
+    ids = [prompts.draw_with(stories, *at, roles).ids for at in ((PRUNING_ID, n), (SHUFFLED_ID, rest))]
+    chosen = prompts.draw(stories, ids[0] + ids[1])
     means = request_means(prompts, stories, conventions.means)
     return Pruning(
         chosen, means, circuit.heads, ORDERS, conventions.prune_by, conventions.prune_step, conventions.answers

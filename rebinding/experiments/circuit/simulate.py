@@ -129,9 +129,11 @@ def simulate_group_knockout(prompts: Prompts, request: GroupKnockout, run: Run) 
     rival of any sentence. Without it as much of the margin is lost as the circuit has."""
     ids, world = np.array(request.prompts.ids), run.world
     dice, key = run.dice("idle", request.prompts.tokens), (request.prompts.tokens, "knockout")
-    full = draw_answers(run, "full", len(ids), *key)["margin"]
-    changes = {CircuitVariant("full"): 0.0, CircuitVariant("circuit"): abs(world.mean("margin.circuit"))}
+    full, lost = draw_answers(run, "full", len(ids), *key)["margin"], abs(world.mean("margin.circuit"))
+    changes = {CircuitVariant("full"): 0.0, CircuitVariant("circuit"): lost}
     changes |= {CircuitVariant("random", draw=draw): 0.0 for draw in range(request.draws)}
+    share = lost / len(request.circuit)
+    changes |= {CircuitVariant("less", head.group, head.layer, head.head): share for head in request.circuit}
     frames = []
     for variant, change in changes.items():
         noise = 0.0 if variant.variant == "full" else world.spreads["idle"] * dice.standard_normal(len(ids))

@@ -51,7 +51,7 @@ def exchange_stream(
         streams = _streams(surgeon, batch, circuit, means, places, layers)
         noise_streams = _streams(surgeon, noise[where], circuit, means, positions(noise[where], role), layers)
         source, edited = torch.arange(n).repeat(2), torch.arange(n, 2 * n)  # rows: all prompts, and all again edited
-        edits = ablation_edits(means, active_heads([circuit, circuit], batch), 2 * n)
+        edits = ablation_edits(means, active_heads([circuit, circuit], batch, source), 2 * n)
         edits += [
             Edit("resid", layer, value, positions=places[:, None], rows=edited)
             for layer, value in zip(layers, noise_streams, strict=True)
@@ -82,6 +82,6 @@ def _streams(
     layers: Sequence[int],
 ) -> list[Tensor]:
     """The residual stream at each layer's input, at one token of each prompt, in the circuit: (prompt, 1, hidden)."""
-    edits = ablation_edits(means, active_heads([circuit], prompts), len(prompts))
+    edits = ablation_edits(means, active_heads([circuit], prompts, torch.arange(len(prompts))), len(prompts))
     reads = [Read("resid", layer, positions=at[:, None]) for layer in layers]
     return surgeon.run(surgeon.record(token_batch(prompts)), edits, reads, allow_noop=True)

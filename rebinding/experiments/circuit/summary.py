@@ -140,6 +140,13 @@ def gate_group_acts(evidence: Evidence, floor: float) -> Gate:
         random = np.abs(full - of_random(evidence, "margin"))  # (draw, prompt)
         verdicts.append(exceeds_random(change, random, margin=0.0))
         detail += f", and without random heads of its layers by {random.mean():.2g}"
+    alone = {
+        f"{layer}.{head}": float(np.abs(full - _by_prompt(rows, "margin")).mean())
+        for (layer, head), rows in evidence.rows[evidence.rows["variant"] == "less"].groupby(["layer", "head"])
+    }
+    strongest = max(alone, key=lambda name: alone[name], default="")
+    if strongest and alone[strongest] > change.mean() + TIMES_THE_FLOOR * floor:
+        detail += f"; its heads cancel each other: without {strongest} alone it moves by {alone[strongest]:.2g}"
     passed = all(verdict.outcome == "REPLICATED" for verdict in verdicts)
     advice = "both must surely be exceeded: where its heads turn their attention says nothing if nothing depends on it"
     return requirement("group_acts", passed, f"{detail}; {advice}")

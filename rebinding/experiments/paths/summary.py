@@ -17,7 +17,7 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.evidence import cache_by_evidence
 from rebinding.experiments.seeds import RESAMPLED
 from rebinding.paper.circuit import Head
-from rebinding.task.strata import numbered, spread
+from rebinding.task.strata import Stratum, numbered, spread
 
 Scale: TypeAlias = Literal["probability", "logit"]
 """The scale of a head's score. `probability`: (p_patch - p_orig) / p_orig, as published. `logit`: the drop of the
@@ -70,8 +70,12 @@ def estimate_heads(change: pd.DataFrame, strata: Sequence[int]) -> pd.DataFrame:
 
 def strata_of(evidence: Evidence, change: pd.DataFrame) -> list[int]:
     """The number of each prompt's stratum, in the order of the changes."""
+    return numbered(_strata_of(evidence, change))
+
+
+def _strata_of(evidence: Evidence, change: pd.DataFrame) -> list[Stratum]:
     strata = evidence.rows.groupby("prompt")["stratum"].first().loc[change.index]
-    return numbered([tuple(map(int, stratum.split("."))) for stratum in strata])
+    return [tuple(map(int, stratum.split("."))) for stratum in strata]
 
 
 def _warn_of_tiny(rows: pd.DataFrame) -> None:
@@ -148,21 +152,44 @@ def reselected(
 ) -> list[list[Head]]:
     """Repeat our selection on resampled prompts, with the same receivers. As in a discovery, remove heads that belong
     to a later group (`exclude`) from the selection."""
-    return [[head for head in heads if head not in exclude] for heads in _reselected(evidence, scale, rule, seed)]
+    places, generator = range(len(_changes(evidence, scale))), np.random.default_rng(seed)
+    samples = tuple(tuple(generator.choice(places, len(places)).tolist()) for _ in range(RESAMPLES))
+    return [_without(heads, exclude) for heads in _selected_on(evidence, scale, rule, samples)]
+
+
+def selected_on_halves(
+    evidence: Evidence, scale: Scale, rule: Selection, exclude: Sequence[Head] = (), seed: int = RESAMPLED
+) -> list[tuple[list[Head], list[Head]]]:
+    """Our selection on either half of the prompts, which are split at random again and again: repetitions that share
+    no prompt, though on half as many. Two resamples share most of theirs and agree more than a true repetition would.
+    """
+    n, generator = len(_changes(evidence, scale)), np.random.default_rng(seed)
+    splits = [generator.permutation(n).tolist() for _ in range(RESAMPLES)]
+    samples = tuple(tuple(half) for split in splits for half in (split[: n // 2], split[n // 2 :]))
+    halves = [_without(heads, exclude) for heads in _selected_on(evidence, scale, rule, samples)]
+    return list(zip(halves[::2], halves[1::2], strict=True))
+
+
+def _without(heads: Sequence[Head], exclude: Sequence[Head]) -> list[Head]:
+    return [head for head in heads if head not in exclude]
 
 
 @cache_by_evidence
-def _reselected(evidence: Evidence, scale: Scale, rule: Selection, seed: int) -> tuple[tuple[Head, ...], ...]:
-    """The same before any head is removed; cached, because a claim uses it at each of its levels."""
-    generator = np.random.default_rng(seed)
-    table = changes(evidence, scale).sort_index(axis="columns")
-    values, strata = table.to_numpy(), np.array(strata_of(evidence, table))
-    heads = table.columns.to_frame(index=False)
-    top_k = evidence.settings["stage"]["top_k"]
+def _changes(evidence: Evidence, scale: Scale) -> pd.DataFrame:
+    return changes(evidence, scale).sort_index(axis="columns")
+
+
+@cache_by_evidence
+def _selected_on(
+    evidence: Evidence, scale: Scale, rule: Selection, samples: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[Head, ...], ...]:
+    """The selection on each sample of places of prompts; cached, because a claim uses it at each of its levels."""
+    table = _changes(evidence, scale)
+    values, strata = table.to_numpy(), _strata_of(evidence, table)
+    heads, top_k = table.columns.to_frame(index=False), evidence.settings["stage"]["top_k"]
     selections = []
-    for _ in range(RESAMPLES):
-        sample = generator.choice(len(table), len(table))
-        estimates = spread(values[sample], strata[sample].tolist())
+    for sample in map(list, samples):
+        estimates = spread(values[sample], numbered([strata[place] for place in sample]))
         candidates = heads.assign(score=estimates.mean, se=estimates.error, freedom=estimates.freedom)
         selections.append(tuple(select(candidates, top_k, rule=rule, min_effect=MIN_EFFECT[scale])))
     return tuple(selections)

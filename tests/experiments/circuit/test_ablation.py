@@ -12,7 +12,7 @@ import torch
 
 from rebinding.experiments.answers import Answers, full_model
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
-from rebinding.experiments.circuit.pruning import over_orders
+from rebinding.experiments.circuit.pruning import in_orders, walk
 from rebinding.experiments.circuit.random_circuits import draw_circuits, draw_sizes
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
 from rebinding.surgery import TorchSurgeon, derive
@@ -109,13 +109,11 @@ def additive(weights: dict[CircuitHead, float], base: float = 0.0) -> Any:
 def test_pruning_by_hand() -> None:
     """The published walk removes what adds less than the step."""
     weights = dict(zip(CIRCUIT.heads, (1.0, 0.005, -2.0, 0.02, 0.0), strict=True))
-    (walk,) = over_orders(CIRCUIT, additive(weights), orders=1)
-    assert [head.group for head in walk.circuit.heads] == ["A", "D"]
-    assert [round(trial.drop, 6) for trial in walk.trials] == [1.0, 0.005, -2.0, 0.02, 0.0]
-    assert [trial.removed for trial in walk.trials] == [False, True, True, False, True]
-    (emptied,) = over_orders(
-        CIRCUIT, lambda circuits: [float(len(c.heads) == 5) for c in circuits], orders=1, relative=True
-    )
+    (pruned,) = walk([CIRCUIT], additive(weights))
+    assert [head.group for head in pruned.circuit.heads] == ["A", "D"]
+    assert [round(trial.drop, 6) for trial in pruned.trials] == [1.0, 0.005, -2.0, 0.02, 0.0]
+    assert [trial.removed for trial in pruned.trials] == [False, True, True, False, True]
+    (emptied,) = walk([CIRCUIT], lambda circuits: [float(len(c.heads) == 5) for c in circuits], relative=True)
     assert emptied.trials[0].drop == float("inf")
     assert CIRCUIT.heads[0] in emptied.circuit.heads
 
@@ -123,9 +121,7 @@ def test_pruning_by_hand() -> None:
 def test_redundant_heads_depend_on_the_order() -> None:
     """Of two heads that do the same, the walk keeps the later one: the outcome differs over orders."""
     twins = CIRCUIT.heads[:2]
-    result = over_orders(
-        CIRCUIT, lambda circuits: [float(bool(set(twins) & set(c.heads))) for c in circuits], orders=12
-    )
+    result = walk(in_orders(CIRCUIT, 12), lambda circuits: [float(bool(set(twins) & set(c.heads))) for c in circuits])
     groups = [{head.group for head in circuit.circuit.heads} for circuit in result]
     assert groups[0] == {"B"}
     assert {"A"} in groups

@@ -11,7 +11,7 @@ import torch
 from rebinding.cli.discover import with_top_k
 from rebinding.experiments.answers import Answers
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
-from rebinding.experiments.circuit.pruning import over_orders
+from rebinding.experiments.circuit.pruning import walk
 from rebinding.experiments.paths.discovery import discover
 from rebinding.experiments.paths.measure import NoisePairs, to_noise_pairs
 from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, PathSettings, Stage
@@ -129,8 +129,8 @@ def pruned(mean_set: str, name: str) -> set[str]:
         ).rows
         return [float(rows.loc[rows["circuit"] == str(n), "label_logit"].mean()) for n in range(len(circuits))]
 
-    (walk,) = over_orders(circuit, score, orders=1)
-    return set(walk.circuit.groups)
+    (pruned,) = walk([circuit], score)
+    return set(pruned.circuit.groups)
 
 
 @pytest.mark.slow

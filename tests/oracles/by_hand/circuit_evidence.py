@@ -51,6 +51,8 @@ def recompute_knockout(plain: Plain, prompts: Prompts, request: Any, rows: pd.Da
         logits = plain.answer(prompt.ids)
         if row["variant"] != "full":
             removed = _variant(plain, request, row, match="role_and_layer", exclude=True)
+            if row["variant"] == "less":  # a head of a group alone
+                removed = [head for head in request.circuit if head not in removed]
             means, clean_values, puts = (
                 recompute_means(plain, prompts, request.means),
                 plain.clean(prompt.ids).values,
@@ -83,11 +85,12 @@ def recompute_contributions(
 
 
 def recompute_pruning(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
-    """A trial on a walk: what was left until then, with the head and without it, mean over prompts."""
+    """A trial on a walk: what was left until then, with the head and without it, mean over the walk's own prompts."""
     walks = dict(iter(rows.attrs["all"].groupby("order", sort=False)))
-    means, encoded = recompute_means(plain, prompts, request.means), prompts.encode(request.prompts).prompts
+    means, all_prompts = recompute_means(plain, prompts, request.means), prompts.encode(request.prompts).prompts
+    n = len(all_prompts) // len(walks)
     for index, row in numbered(rows):
-        walk = walks[row["order"]]
+        walk, encoded = walks[row["order"]], all_prompts[row["order"] * n :][:n]
         tested = [_head(step) for _, step in walk.iterrows()]
         assert sorted(tested) == sorted(request.circuit), "a walk tries every head once"
         assert row["order"] > 0 or tuple(tested) == request.circuit, "the first walk is in the circuit's own order"
