@@ -7,8 +7,8 @@
     INCONCLUSIVE    otherwise.
 
 For "there is no effect": REPLICATED if the 90 % interval lies within +-margin, NOT REPLICATED if it surely lies outside
-(`p_outside`: outside has two sides). So a wrong decision has at most 5 % on either side, more data always lead to one
-(unless the truth is the boundary itself), and no evidence can satisfy a sentence and its opposite.
+(`p_outside`: outside has two sides). So either side has a level of 5 %, more data always lead to a decision (unless
+the truth is the boundary itself), and no evidence can satisfy a sentence and its opposite.
 
 Where all examples give the same number the interval is a point. This happens on planted models, and the rules decide
 it: N equal positive values have probability 2^-N under a distribution symmetric about 0 (sign test), below 5 % from
