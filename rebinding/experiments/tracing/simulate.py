@@ -113,8 +113,7 @@ def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) 
     questions = questions_of(prompts, request.prompts)
     dice = run.dice("diagnostic", request.prompts.design)
     common, own = dice.standard_normal((2, len(questions)))
-    is_asked = questions["question"].to_numpy() == "asked"
-    period = np.where(is_asked, world.mean("tracing.period"), world.mean("tracing.period_elsewhere"))
+    period = np.array([world.mean(f"tracing.period.{question}") for question in questions["question"]])
     readout = np.full(len(questions), world.mean("tracing.readout"))
     changes = {"swap_period": period + around(run, period) * common}
     changes["readout"] = readout + around(run, period) * common + around(run, readout - period) * own
