@@ -145,6 +145,7 @@ def test_random_circuits_match_roles_and_layers() -> None:
     heads = {(head.layer, head.head) for head in CIRCUIT.heads}
     hits = sum((head.layer, head.head) in heads for circuit in random_circuits for head in circuit.heads)
     assert 140 <= hits <= 280, "expected 1000 x 5 / 24 = 208, eight standard deviations wide"
+    assert len({frozenset(circuit.heads) for circuit in random_circuits}) > 150, "of more than 24 ** 4 choices"
     exclusive = draw_circuits(CIRCUIT, HEADS, draws=50, exclude=True, match="role_and_layer")
     assert all((head.layer, head.head) not in heads for circuit in exclusive for head in circuit.heads)
     places = sorted((head.role, head.layer) for head in CIRCUIT.heads)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.roles import measure
 from rebinding.experiments.roles.measure import run_roles
 from rebinding.experiments.roles.request import WHOLE_GROUP, RolePair
 from rebinding.experiments.roles.summary import effects
@@ -63,6 +65,13 @@ def test_future_attention_is_kept_removed_or_refused() -> None:
     refused = run(bench, "content_control", future="refuse")
     assert refused.settings["future"] == "refuse"
     assert refused.rows["future_mass"].max() == 0
+
+
+def test_a_masked_pattern_sums_to_one() -> None:
+    """Half of the attention is after the query at key 1: what is left doubles. Attention on the past alone stays."""
+    rows = torch.tensor([[[0.125, 0.375, 0.25, 0.25], [0.5, 0.5, 0.0, 0.0]]])  # (pair, head, key)
+    expected = torch.tensor([[[0.25, 0.75, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]])
+    torch.testing.assert_close(measure._masked(rows, torch.tensor([1])), expected, rtol=0, atol=0)
 
 
 def test_a_group_is_patched_as_one() -> None:
