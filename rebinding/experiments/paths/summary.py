@@ -162,9 +162,10 @@ def selected_on_halves(
 ) -> list[tuple[list[Head], list[Head]]]:
     """Our selection on either half of the prompts, which are split at random again and again: repetitions that share
     no prompt, though on half as many. Two resamples share most of theirs and agree more than a true repetition would.
+    None of a single prompt.
     """
     n, generator = len(_changes(evidence, scale)), np.random.default_rng(seed)
-    splits = [generator.permutation(n).tolist() for _ in range(RESAMPLES)]
+    splits = [generator.permutation(n).tolist() for _ in range(RESAMPLES if n > 1 else 0)]
     samples = tuple(tuple(half) for split in splits for half in (split[: n // 2], split[n // 2 :]))
     halves = [_without(heads, exclude) for heads in _selected_on(evidence, scale, rule, samples)]
     return list(zip(halves[::2], halves[1::2], strict=True))
