@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from rebinding.paper.numbers import ALIASES, numbers
 
@@ -30,6 +31,8 @@ OTHER_FAMILY: Mapping[str, str] = {
 }
 """The model whose table of section 5 is a model's rival: one with the other signature."""
 CHANCE = 1 / 3
+UNSCALED = ("correlation", "floor")
+"""Declared beside the spreads, and no spread of prompts: a factor of all spreads leaves these alone."""
 
 
 class NotSimulated(Exception):
@@ -74,6 +77,24 @@ class Run:
         """A generator that depends only on the seed and the key, so evidence on the same prompts is paired."""
         return np.random.default_rng([self.seed, crc32(repr(key).encode())])
 
+    def correlate(self, own: npt.ArrayLike, *key: Any, is_opposed: bool = False) -> npt.NDArray[np.float64]:
+        """Standard normals of a condition, correlated with those of every other condition with this key.
+
+        z = sqrt(1 - |c|) own + sqrt(|c|) common, where c is the world's correlation. If c is below 0, an opposed
+        condition has -common: differences to it spread more, and sums less.
+        """
+        share = self.world.spreads["correlation"]
+        common = self.dice("common", *key).standard_normal(np.shape(own))
+        sign = -1.0 if is_opposed and share < 0 else 1.0
+        result: npt.NDArray[np.float64] = (
+            np.sqrt(1 - abs(share)) * np.asarray(own) + sign * np.sqrt(abs(share)) * common
+        )
+        return result
+
+    def rounding(self, *key: Any) -> float:
+        """How much rounding moves all logits of a condition: up to the world's noise floor, up or down."""
+        return float(self.world.spreads["floor"] * self.dice("rounding", *key).uniform(-1, 1))
+
 
 @cache
 def world(name: WorldName, model: str) -> World:
@@ -100,7 +121,8 @@ def at_unmeasured_token(of: World) -> World:
 
 def scale_spreads(of: World, factor: float) -> World:
     """A world with all declared spreads multiplied by `factor`; spreads from printed numbers stay."""
-    return replace(of, spreads={name: factor * value for name, value in of.spreads.items()})
+    scaled = {name: factor * value for name, value in of.spreads.items() if name not in UNSCALED}
+    return replace(of, spreads={**of.spreads, **scaled})
 
 
 @cache

@@ -94,7 +94,7 @@ def read_world(path: Path) -> OwnWorld:
     by_convention = {key: _by_model(path, f'candidates."{key}"', _table(path, key, candidates)) for key in candidates}
     spreads = _table(path, "spreads", content)
     check_names(path, "spread", spreads, declared()["spread"])
-    numbers = {key: _number(path, key, spreads[key], low=0.0) for key in spreads}
+    numbers = {key: _number(path, key, spreads[key], **spread_limits(key)) for key in spreads}
     own = OwnWorld(name, means, by_convention, numbers)
     for model in ALIASES:
         of = own.world(model)
@@ -155,6 +155,11 @@ def known_means(model: str) -> frozenset[str]:
 def limits(id: str) -> Mapping[str, float]:
     """The range of a mean: shares lie between 0 and 1."""
     return {"low": 0.0, "high": 1.0} if id.startswith("accuracy.") or id.endswith(".switch") else {}
+
+
+def spread_limits(id: str) -> Mapping[str, float]:
+    """The range of a spread: a correlation lies between -1 and 1."""
+    return {"low": -1.0, "high": 1.0} if id == "correlation" else {"low": 0.0}
 
 
 def _number(path: Path, name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:

@@ -101,6 +101,8 @@ def test_what_is_not_named_is_the_papers(tmp_path: Path) -> None:
         ("[mean]\nx = 1", "no table 'mean'; the nearest are 'means', 'name'"),
         ("[spreads]\nsets = 1", "no spread 'sets'; the nearest are 'set'"),
         ("[spreads]\nset = -1", "set = -1; give a finite number of 0 or more"),
+        ("[spreads]\ncorrelation = 1.5", "correlation = 1.5; give a finite number from -1 to 1"),
+        ("[spreads]\nfloor = -0.1", "floor = -0.1; give a finite number of 0 or more"),
         ('[candidates."two tokens before"]', "no convention 'two tokens before'; the nearest are"),
         ('[means]\n"accuracy.full" = 1.2', "accuracy.full = 1.2; give a finite number from 0 to 1"),
         ('[means]\n"binding.qk.dR" = true', "binding.qk.dR = True; give a finite number"),

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.stats import norm
 
 from rebinding.experiments.binding.candidates import CHOICES, PRINTED_ROW
 from rebinding.experiments.binding.conditions import Condition
@@ -90,6 +91,10 @@ class Sample:
             return "random"
         return PRINTED_ROW.get(self.condition.name, self.condition.name)
 
+    def correlate(self, own: Any, *what: Any) -> Array:
+        """Standard normals of this condition, correlated with those of the others on the same prompts."""
+        return self.run.correlate(own, "binding", *what, self.request.prompts.design, is_opposed=self.name == "qk")
+
     @property
     def world(self) -> World:
         """The world under the text's convention, if the condition is of the text."""
@@ -119,9 +124,13 @@ class Sample:
         spread = world.spreads[f"random_{measure}"] if self.condition.vectors == RANDOM else (
             world.spreads["set"] * max(abs(mean), world.spreads["least"])
         )  # fmt: skip
-        of_set = spread * self.run.dice(*key, "set", self.draw).standard_normal()
-        of_prompt = self.run.dice(*key, "prompt").standard_normal(cases.place.max() + 1)[cases.place]
-        result: Array = self.means(measure, cases.right) + of_set + world.around(mean) * of_prompt
+        of_set = self.correlate(
+            self.run.dice(*key, "set", self.draw).standard_normal(), measure, self.condition.vectors, self.draw
+        )
+        of_prompt = self.correlate(self.run.dice(*key, "prompt").standard_normal(cases.place.max() + 1), measure)
+        rounding = self.run.rounding(*key) if measure == "dlogit" else 0.0
+        result: Array = self.means(measure, cases.right) + (spread * of_set + rounding)
+        result += world.around(mean) * of_prompt[cases.place]
         return result
 
 
@@ -149,8 +158,8 @@ def _ratios(cases: Cases, sample: Sample) -> tuple[Array, Array]:
     dice = sample.run.dice("heads", sample.condition.name, sample.request.variation, sample.draw)
     count = len(cases.place) * len(cases.heads)
     lift = max(LEAST, LEAST - mean) / (1 - share)
-    chosen = dice.random(count) < share
-    noise = sample.run.world.spreads["head"] * dice.standard_normal(count)
+    chosen = sample.correlate(norm.ppf(dice.random(count)), "switch", sample.draw) < norm.ppf(share)
+    noise = sample.run.world.spreads["head"] * sample.correlate(dice.standard_normal(count), "heads", sample.draw)
     change = np.repeat(sample.shift("dR", cases), len(cases.heads)) + noise + lift * (chosen - share)
     before = np.where(chosen & (change > 0), -change / 2, -1 - np.maximum(change, 0))
     return before, before + change

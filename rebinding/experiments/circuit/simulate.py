@@ -35,11 +35,13 @@ LOSS = 10
 
 @simulates(Ablation)
 def simulate_ablation(prompts: Prompts, request: Ablation, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A row per prompt and circuit; circuits answer the same prompts independently of each other."""
+    """A row per prompt and circuit; circuits answer the same prompts with the world's correlation."""
     ids, key = np.array(request.prompts.ids), (request.prompts.tokens, request.match, request.means.prompts.design)
     frames = []
     for variant, which, lift in _variants(request, run):
-        values = draw_answers(run, which, len(ids), *key, variant if which == "random" else variant.variant, lift=lift)
+        own = (variant if which == "random" else variant.variant,)
+        lift += 0.0 if which == "full" else run.rounding("answers", which, *key, *own)
+        values = draw_answers(run, which, len(ids), *key, variant=own, lift=lift)
         frames.append(pd.DataFrame({"prompt": ids, **dict(zip(VARIANT, variant, strict=True)), **values}))
     return pd.concat(frames, ignore_index=True), {}
 

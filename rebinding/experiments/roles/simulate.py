@@ -36,8 +36,8 @@ def simulate_interchange(prompts: Prompts, request: Interchange, run: Run) -> tu
     frames = []
     for group, heads in request.groups:
         mean = run.world.means.get(f"roles.{group}.{name}", 0.0)
-        dice = run.dice("roles", group, name, request.prompts.design)
-        whole = changes(prompts, request, run, dice, mean, judged).assign(group=group)
+        key = "roles", group, name, request.prompts.design
+        whole = changes(prompts, request, run, key, mean, judged).assign(group=group)
         frames.append(whole)
         if request.single_heads:
             frames += [whole.assign(layer=at, head=head, after=whole["after"] / len(heads)) for at, head in heads]
@@ -52,20 +52,23 @@ def simulate_random_interchange(
     _, judged = JUDGED[request.counterfactual]
     frames = []
     for draw in range(request.draws):
-        dice = run.dice("random groups", request.group, draw, request.prompts.design)
-        frames.append(changes(prompts, request, run, dice, 0.0, judged).assign(draw=draw))
+        key = "random groups", request.group, draw, request.prompts.design
+        frames.append(changes(prompts, request, run, key, 0.0, judged).assign(draw=draw))
     return pd.concat(frames, ignore_index=True), {}
 
 
 def changes(
-    prompts: Prompts, request: Interchange | RandomInterchange, run: Run, dice: np.random.Generator, mean: float,
+    prompts: Prompts, request: Interchange | RandomInterchange, run: Run, key: tuple[Any, ...], mean: float,
     judged: str,
 ) -> pd.DataFrame:  # fmt: skip
-    """A row per pair and word: the judged word changes by the mean, with a spread over ids."""
+    """A row per pair and word: the judged word changes by the mean, with a spread over ids, part of which all groups
+    may share."""
     pairs = [RolePair(*pair) for pair in prompts.encode(request.prompts).pairs]
     ids, slots = np.array([pair.id for pair in pairs]), np.array([pair.answer_slot for pair in pairs])
     unique_ids, place = np.unique(ids, return_inverse=True)
-    change = mean + run.world.around(mean) * dice.standard_normal(len(unique_ids))[place]
+    own = run.dice(*key).standard_normal(len(unique_ids))
+    of_id = run.correlate(own, "roles", request.prompts.design, is_opposed=key[:2] == ("roles", "B"))
+    change = mean + run.rounding(*key) + run.world.around(mean) * of_id[place]
     frames = [
         pd.DataFrame({"prompt": ids, "answer_slot": slots, "word": word, "after": change if word == judged else 0.0})
         for word in WORDS

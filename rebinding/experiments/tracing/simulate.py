@@ -117,6 +117,7 @@ def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) 
     readout = np.full(len(questions), world.mean("tracing.readout"))
     changes = {"swap_period": period + around(run, period) * common}
     changes["readout"] = readout + around(run, period) * common + around(run, readout - period) * own
+    changes = {site: change + run.rounding("diagnostic", site) for site, change in changes.items()}
     base = -world.mean("margin.full")
     frames = [
         questions.assign(

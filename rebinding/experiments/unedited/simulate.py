@@ -1,4 +1,4 @@
-"""The unedited model, simulated: answers with printed accuracy and margins, replays that are exact, and no noise."""
+"""The unedited model, simulated: answers with printed accuracy and margins, exact replays, a declared noise floor."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def simulate_replays(prompts: Prompts, request: Replays, run: Run) -> tuple[pd.D
 
 @simulates(Floors)
 def simulate_floors(prompts: Prompts, request: Floors, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Null edits change nothing: no printed number gives the size of rounding."""
-    columns = {"company": "alone", "layer": -1, "token": -1, "logit": 0.0, "lead": 0.0}
+    """Null edits change every prompt by the noise floor."""
+    floor = run.world.spreads["floor"]
+    columns = {"company": "alone", "layer": -1, "token": -1, "logit": floor, "lead": floor}
     return pd.DataFrame([{"prompt": number, **columns} for number in request.prompts.ids]), {}
 
 
@@ -47,11 +48,15 @@ def simulate_ability(prompts: Prompts, request: Ability, run: Run) -> tuple[pd.D
     return pd.DataFrame({"prompt": ids, **draw_answers(run, "full", len(ids), request.prompts.tokens)}), {}
 
 
-def draw_answers(run: Run, which: str, n: int, *what: Any, lift: float = 0.0) -> dict[str, Array]:
+def draw_answers(
+    run: Run, which: str, n: int, *what: Any, variant: tuple[Any, ...] = (), lift: float = 0.0
+) -> dict[str, Array]:
     """The four measures of `n` answers. The margin over the best other object is normal; its mean and the share above 0
-    are printed and give its spread. `lift` is added to every margin."""
-    world, dice = run.world, run.dice("answers", which, *what)
-    margin = world.mean(f"margin.{which}") + lift + margin_spread(world, which) * dice.standard_normal(n)
+    are printed and give its spread. `lift` is added to every margin. Variants that differ in `which` or `variant` alone
+    answer the same prompts."""
+    world, dice = run.world, run.dice("answers", which, *what, *variant)
+    of_prompt = run.correlate(dice.standard_normal(n), "answers", *what, is_opposed=which == "circuit")
+    margin = world.mean(f"margin.{which}") + lift + margin_spread(world, which) * of_prompt
     logit = world.mean(f"logit.{which}") + world.spreads["logit"] * dice.standard_normal(n)
     return {
         "label_logit": logit,
