@@ -145,6 +145,7 @@ def page(command: str, runs: int, seed: int, rates: Sequence[Rates], worlds: Seq
     for name in (name for name in worlds if name in WORLD_HEADS):
         yield from short_section(rates, name)
     yield from spread_section(rates)
+    yield from other_worlds_section(rates, worlds)
     yield from assumptions()
 
 
@@ -161,6 +162,18 @@ def spread_section(rates: Sequence[Rates]) -> Iterator[str]:
     for row in rows:
         counts = {"1": row.outcomes["paper"], **row.at_spread}
         yield table_line([row.row, row.model, *(in_per_cent(counts[factor]) for factor in factors)])
+    yield ""
+
+
+def other_worlds_section(rates: Sequence[Rates], worlds: Sequence[str]) -> Iterator[str]:
+    """The rates of asserted headline rows in worlds from files, beside the paper's, if they were requested."""
+    names = [name for name in worlds if name != "rival"]
+    rows = [row for row in rates if row.asserted and row.applies and (row.headline or row.model == ALL_MODELS)]
+    if names in ([], ["paper"]) or not rows:
+        return
+    yield from ("## Headline rows in other worlds", "", "In per cent of runs, asserted rows only:", "")
+    yield from (table_line(["row", "model", *names]), table_line(["---"] * (2 + len(names))))
+    yield from (table_line([row.row, row.model, *(in_per_cent(row.outcomes[name]) for name in names)]) for row in rows)
     yield ""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from claims.catalogue import catalogue
+from claims.catalogue import catalogue, catalogue_of_runs
 from rebinding.paper.numbers import ALIASES
 from rebinding.paper.worlds import world
 from rebinding.simulate.rates import Rates, below_target
@@ -51,6 +51,18 @@ def test_the_page_has_the_headline_rows_of_the_table() -> None:
         shown = re.findall(r"^\| ([a-z][\w.]+\.[\w.]+) \|", part, flags=re.MULTILINE)
         shown += re.findall(r"`([a-z][\w.]+)`", part.partition("Not simulated, or not judged here:")[2])
         assert sorted(shown) == sorted(row.claim.id for row in catalogue() if row.claim.headline is not None)
+
+
+def test_the_page_has_the_asserted_headline_rows_in_every_harder_world() -> None:
+    part = PAGE.partition("## Headline rows in other worlds\n")[2].partition("\n## ")[0]
+    files = sorted(file.stem for file in Path(__file__).with_name("harder").iterdir())
+    (columns,) = re.findall(r"^\| row \| model \| paper \| (.*) \|$", part, flags=re.MULTILINE)
+    assert sorted(columns.split(" | ")) == files
+    headline = {row.claim.id for row in (*catalogue(), *catalogue_of_runs()) if row.claim.headline is not None}
+    table = csv.DictReader((DOCS / "power.csv").read_text("utf-8").splitlines())
+    asserted = {(line["row"], line["model"]) for line in table if line["asserted"] == "yes" and line["runs"]}
+    shown = re.findall(r"^\| ([a-z][\w.]+\.[\w.]+) \| ([\w.-]+) \|", part, flags=re.MULTILINE)
+    assert sorted(shown) == sorted((row, model) for row, model in asserted if row in headline)
 
 
 def test_listed_rows_are_asserted() -> None:
@@ -98,6 +110,14 @@ def test_single_world_has_one_column() -> None:
     assert "| row | N | runs | asserted | if the rival is | N, 95 % interval |\n" in lines
     assert "if the paper is right" not in lines
     assert "replicate too seldom" not in lines
+
+
+def test_worlds_from_files_stand_beside_the_papers() -> None:
+    outcomes = {"paper": Counter({"REPLICATED": 2}), "own": Counter({"INVALID": 2})}
+    rates = [Rates("a.holds", "gemma2-9b", 300, True, 2, headline=True, outcomes=outcomes)]
+    lines = [*page("", 2, 0, rates, ["paper", "own"])]
+    assert {"| row | model | paper | own |", "| a.holds | gemma2-9b | R 100 | X 100 |"} <= {*lines}
+    assert "## Headline rows in other worlds" not in page("", 2, 0, rates, ["paper"])
 
 
 def test_counts_travel_as_json() -> None:
