@@ -16,8 +16,8 @@ PLANTED = {"able": 60, "able_wide": 40, "paths": 36, "evaluated": 72, "pruned": 
 DIRECTIONS, FEWEST_DIRECTIONS = 100, 24
 PLANTED_SETS = 6
 """The largest number of sets of directions on planted models; fewer than five decide nothing."""
-DRAWS, PLANTED_DRAWS = 200, 40
-"""Random directions; 40 suffice to decide that nine in ten have a smaller effect, where all have."""
+DRAWS, PLANTED_DRAWS = 200, 48
+"""Random directions; 48 suffice to decide that nine in ten have a smaller effect, where all but one have."""
 
 
 class Sizes(Protocol):
