@@ -24,10 +24,11 @@ from benchmarks.costs import Shape
 from benchmarks.model import HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, ROLES, TOKENS, VOCABULARY, benchmark_model
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
-from rebinding.experiments.binding.directions import KINDS, Directions, averaged_in_groups, by_layer
+from rebinding.experiments.binding.directions import KINDS, Directions, shared_keys
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
+from rebinding.surgery.sweep import by_layer
 from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.prompts import Encoded, Prompt
 
@@ -84,7 +85,7 @@ def prompts() -> list[Encoded]:
 def directions() -> Directions:
     dice = torch.Generator().manual_seed(2)
     shapes = ((3, len(HEADS_TO_EDIT), HIDDEN // HEADS), (len(KINDS), 3, len(HEADS_TO_EDIT), HIDDEN // HEADS))
-    return Directions(HEADS_TO_EDIT, "raw", *(0.5 * torch.randn(shape, generator=dice) for shape in shapes))
+    return Directions(HEADS_TO_EDIT, *(0.5 * torch.randn(shape, generator=dice) for shape in shapes))
 
 
 def token(word: str) -> int:
@@ -121,8 +122,10 @@ def _hooks(model: LlamaForCausalLM, attention: Any, condition: Condition, shift:
         yield _adding(attention.q_proj, [ROLES["readout"]], heads, shift.q[0, 0, at])
     for slot, vectors in ((0, shift.at_j), (1, shift.at_i)):
         if vectors is not None:
-            owners, means = averaged_in_groups(derive(model).parts[0], heads, vectors[0][:, at])
-            yield _adding(attention.k_proj, [SLOTS[kind][slot] for kind in condition.kinds], owners, means[0])
+            shared = shared_keys(derive(model), [(0, head) for head in heads])
+            means = torch.stack([vectors[0, 0, [at[place] for place in places]].mean(0) for places in shared.values()])
+            tokens = [SLOTS[kind][slot] for kind in condition.kinds]
+            yield _adding(attention.k_proj, tokens, [head for _, head in shared], means)
 
 
 def _adding(projection: Any, tokens: Sequence[int], heads: Sequence[int], vectors: Tensor) -> Any:

@@ -174,13 +174,13 @@ def layer_of(edit: Edit | Read, anatomy: Anatomy) -> int:
     return layer
 
 
-def surgery_edits(edit: Edit, recording: Recording, rows: Tensor) -> Iterator[surgery.Edit]:
-    """The edit, layer by layer, in rows (prompt,) of a batch."""
+def surgery_edits(edit: Edit, recording: Recording) -> Iterator[surgery.Edit]:
+    """The edit, layer by layer."""
     positions, anatomy = table_of(recording.prompts, edit.at), recording.model.anatomy
     value = _value(edit, recording)  # (prompt, head, position, width), or what broadcasts to it
     if edit.site in HEADLESS:
         layer = layer_of(edit, anatomy)
-        yield surgery.Edit(edit.site, layer, value, positions=positions, rows=rows, mode=edit.mode)
+        yield surgery.Edit(edit.site, layer, value, positions=positions, mode=edit.mode)
         return
     heads = head_list(cast(Head, edit.head))
     for layer, numbers in heads_by_layer(heads, anatomy, of_group=edit.scope == "group").items():
@@ -188,9 +188,7 @@ def surgery_edits(edit: Edit, recording: Recording, rows: Tensor) -> Iterator[su
         part = value[:, places] if value.ndim == 4 and value.shape[1] > 1 else value
         if edit.site in KEYED:
             part = within_mask(part, edit, recording.recorded, layer, positions)
-        yield surgery.Edit(
-            edit.site, layer, part, positions=positions, heads=numbers, rows=rows, mode=edit.mode, scope=edit.scope
-        )
+        yield surgery.Edit(edit.site, layer, part, positions=positions, heads=numbers, mode=edit.mode, scope=edit.scope)
 
 
 def _value(edit: Edit, recording: Recording) -> Tensor:

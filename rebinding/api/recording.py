@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-import torch
 from torch import Tensor
 
 from rebinding.api.conflicts import check_entry
@@ -28,6 +27,7 @@ from rebinding.surgery import sites as surgery
 from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.sites import HEADLESS, Attention
 from rebinding.surgery.state import Weights, hold
+from rebinding.surgery.sweep import join_heads, sweep
 
 if TYPE_CHECKING:
     from rebinding.api.model import Model
@@ -100,30 +100,24 @@ class Recording:
                 "no edits given, so the result would be the unedited run; recording.read(...) returns it, and"
                 " allow_noop=True admits an empty entry"
             )
-        n = len(self.prompts)
-        every = torch.arange(n)
-        source = every.repeat(len(entries))  # (row,): entries one after the other, each with all prompts
-        orders = []
-        for number, entry in enumerate(entries):
+        variants = []
+        for entry in entries:
             check_entry(entry, reads, self)
-            orders += [order for edit in entry for order in surgery_edits(edit, self, every + number * n)]
-        requests = [surgery_reads(read, self, source) for read in reads]
+            variants.append([order for edit in entry for order in surgery_edits(edit, self)])
+        requests = [surgery_reads(read, self) for read in reads]
         try:
             with hold(self.model.loaded.model):
                 self.weights.check(self.model.loaded.model)
-                values = self.model.surgeon.run(
-                    self.recorded, orders, [request for parts in requests for request in parts],
-                    source=source, attention=attention, allow_noop=allow_noop or not orders,
+                values = sweep(
+                    self.model.surgeon, self.recorded, variants, [request for parts in requests for request in parts],
+                    attention=attention, allow_noop=allow_noop or not any(variants),
                 )  # fmt: skip
         except NothingEdited as error:
+            n = len(self.prompts)
             rows = f" Row r is prompt r % {n} of entry r // {n}." if len(entries) > 1 else ""
             raise NothingEdited(f"{error}{rows}") from None
         remaining = iter(values)
-        results = []
-        for read, parts in zip(reads, requests, strict=True):
-            columns = [next(remaining) for _ in parts]
-            results.append(_in_order(read, columns).unflatten(0, (len(entries), n)))
-        return results
+        return [_in_order(read, [next(remaining) for _ in parts]) for read, parts in zip(reads, requests, strict=True)]
 
     def value_for(self, edit: Edit, target: Recording) -> Tensor:
         """What this recording has at the site of an edit of another recording: (prompt, head, position, width)."""
@@ -144,12 +138,12 @@ class Recording:
         return self.read(read)[0]
 
 
-def surgery_reads(read: Read, recording: Recording, source: Tensor) -> list[surgery.Read]:
-    """A read, layer by layer, of rows that continue recorded prompts (row,)."""
-    positions, anatomy = table_of(recording.prompts, read.at)[source], recording.model.anatomy  # (row, position)
+def surgery_reads(read: Read, recording: Recording) -> list[surgery.Read]:
+    """A read, layer by layer."""
+    positions, anatomy = table_of(recording.prompts, read.at), recording.model.anatomy  # (prompt, position)
     if read.site == "answers":
         answers = recording.prompts.candidates()
-        return [surgery.Read("logits", positions=positions, reduce=surgery.LogitsOf(answers[source]))]
+        return [surgery.Read("logits", positions=positions, reduce=surgery.LogitsOf(answers))]
     if read.site == "logits":
         return [surgery.Read("logits", positions=positions)]
     if read.site in HEADLESS:
@@ -167,14 +161,8 @@ def surgery_reads(read: Read, recording: Recording, source: Tensor) -> list[surg
 def _in_order(read: Read, columns: Sequence[Tensor]) -> Tensor:
     """The parts of a read as one tensor, heads in the order in which they were given, without the axis of a single head
     or position."""
-    if read.head is None:
-        value = columns[0]  # (row, position, width)
-    else:
-        heads = head_list(read.head)
-        layers = list(dict.fromkeys(layer for layer, _ in heads))
-        order = sorted(range(len(heads)), key=lambda place: layers.index(heads[place][0]))
-        joined = torch.cat([column.to(columns[0].device) for column in columns], dim=1)
-        value = joined[:, torch.argsort(torch.tensor(order))]  # (row, head, position, width)
+    heads = None if read.head is None else head_list(read.head)
+    value = columns[0] if heads is None else join_heads(heads, columns, axis=2)  # (entry, prompt, ...)
     if is_one_position(read.at):
         value = value.squeeze(-2)
-    return value.squeeze(1) if read.head is not None and is_one_head(read.head) else value
+    return value.squeeze(2) if read.head is not None and is_one_head(read.head) else value

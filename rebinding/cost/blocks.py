@@ -27,22 +27,18 @@ STEPS = 16
 @dataclass(frozen=True)
 class Part:
     """A request on the first block of its prompts. `block` of `n` prompts are run, and the cost of each block is
-    multiplied by `repeats`."""
+    multiplied by `repeats`, but for that of the request `once`, which is a part of it."""
 
     request: Request
     n: int
     block: int
     repeats: float = 1
+    once: Request | None = None
 
     @property
     def blocks(self) -> int:
         """The number of blocks; the last one may be smaller."""
         return -(-self.n // self.block)
-
-    @property
-    def share(self) -> float:
-        """The cost of the whole request, as a multiple of this part's."""
-        return self.repeats * self.n / self.block
 
 
 def first_block(request: Request, bench: Workbench) -> Part:
@@ -61,16 +57,16 @@ def first_block(request: Request, bench: Workbench) -> Part:
         raise TypeError(f"{request.KIND.name} is a request without prompts; add a case for it to `first_block`")
     n = len(request.prompts.ids)
     block = min(n, _size(request, bench) or n)
-    part, repeats = prompts.part(request, 0, block), 1.0
+    part, repeats, once = prompts.part(request, 0, block), 1.0, None
     if isinstance(part, Shifts):
         part, repeats = replace(part, batches=part.batches[:1]), len(part.batches)
     if isinstance(part, LabelExchange):
         part, repeats = replace(part, batches=part.batches[:1]), len(part.batches)
     if isinstance(part, Pruning) and len(part.circuit) > STEPS:
         subset = part.circuit[:: -(-len(part.circuit) // STEPS)]
-        repeats = (len(part.circuit) + 1) / (len(subset) + 1)  # a walk scores once before its first step
-        part = replace(part, circuit=subset)
-    return Part(part, n, block, repeats)
+        repeats = len(part.circuit) / len(subset)
+        part, once = replace(part, circuit=subset), replace(part, circuit=())  # recordings, and a score of no head
+    return Part(part, n, block, repeats, once)
 
 
 def _size(request: OnPrompts, bench: Workbench) -> int | None:

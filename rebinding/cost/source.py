@@ -8,7 +8,7 @@ FLOP, and memory is that of all live storage. All blocks of a request cost the s
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rebinding.cost.blocks import Part, first_block, shape_of
@@ -48,6 +48,14 @@ class BlockCost:
     temporary_bytes: int
     retained_bytes: int
 
+    def times(self, repeats: float, once: BlockCost | None = None) -> BlockCost:
+        """The cost of doing all of it `repeats` times, but for `once`, in as much memory."""
+        costs = {}
+        for name in ("flop", "bytes_moved", "launches", "seconds"):
+            single = 0.0 if once is None else getattr(once, name)
+            costs[name] = single + repeats * (getattr(self, name) - single)
+        return replace(self, **costs)
+
 
 class CostSource:
     """Costs of requests to a hollow workbench. `lines` has one line for each request and for the tensors that it needs,
@@ -77,7 +85,12 @@ class CostSource:
             self._add_tensors(needed)
         part = first_block(request, self.bench)
         measure = measure_of(type(request))
-        block, cost = self._cost_once(self._evidence, part, lambda: measure(self.bench, part.request))
+
+        def run(of: Request) -> tuple[Evidence, BlockCost]:
+            return self._cost_once(self._evidence, of, lambda: measure(self.bench, of))
+
+        (block, cost), once = run(part.request), None if part.once is None else run(part.once)[1]
+        cost = cost.times(part.repeats, once)
         self._add_line(request, part, cost, int(cost.retained_bytes * part.n / part.block))
         anatomy = self.bench.loaded_model.anatomy
         return complete_evidence(request, block, self.heads, anatomy.n_layers, anatomy.n_heads)
@@ -94,15 +107,17 @@ class CostSource:
         part = first_block(request, self.bench)
         compute = tensors_of(type(request))
         assert compute is not None
-        tensors, cost = self._cost_once(self._tensors, part, lambda: Activations(compute(self.bench, part.request)))
+        tensors, cost = self._cost_once(
+            self._tensors, part.request, lambda: Activations(compute(self.bench, part.request))
+        )
         self.bench.get_or_compute(request, lambda: tensors)
         self._add_line(request, part, cost, cost.retained_bytes)
 
     def _cost_once(
-        self, costs: dict[Hashable, tuple[Value, BlockCost]], part: Part, run: Callable[[], Value]
+        self, costs: dict[Hashable, tuple[Value, BlockCost]], request: Request, run: Callable[[], Value]
     ) -> tuple[Value, BlockCost]:
         """Run one block, unless `costs` has one of the same shape."""
-        shape = shape_of(part.request, self.bench.prompts)
+        shape = shape_of(request, self.bench.prompts)
         if shape not in costs:
             costs[shape] = self._measure(run)
         return costs[shape]
@@ -130,15 +145,16 @@ class CostSource:
 
     def _add_line(self, request: Request, part: Part, cost: BlockCost, retained_bytes: int) -> None:
         self.parts[request.key] = part
+        whole = cost.times(part.n / part.block)
         self.lines[request.key] = Line(
             name_of(request),
             part.n,
             part.blocks,
             cost.rows,
-            cost.flop * part.share,
-            cost.bytes_moved * part.share,
-            cost.launches * part.share,
-            cost.seconds * part.share,
+            whole.flop,
+            whole.bytes_moved,
+            whole.launches,
+            whole.seconds,
             cost.temporary_bytes,
             retained_bytes,
         )

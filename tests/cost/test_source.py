@@ -195,7 +195,7 @@ def test_some_steps_of_a_walk_represent_all(source: CostSource) -> None:
         )
     )
     request = request_pruning(source.bench.prompts, heads, PUBLISHED.circuit, n=6)
-    assert first_block(request, source.bench).repeats == 37 / 13
+    assert first_block(request, source.bench).repeats == 36 / 12
     line, evidence = _cost(source, request), source.get(request)
     assert line.flop == pytest.approx(flop(source, request), rel=TOLERANCE)
     assert len(evidence.rows) == ORDERS * len(heads.heads)

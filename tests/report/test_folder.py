@@ -110,4 +110,4 @@ def test_a_verdict_carries_the_numbers_behind_it() -> None:
     assert no_effect([0.25] * 5, margin=0.1).sample == (0.25,) * 5
     nested = ordering([3.0] * 5, [[1.0] * 5, [2.0] * 5], margin=0.1, unit="nested")
     assert nested.sample == (1.5,) * 5
-    assert overlap({1}, {1}, universe=100, selections=[{1}, {2}]).sample == (1.0, 0.0)
+    assert overlap({1}, {1}, universe=100, repetitions=[({1}, {1}), ({1}, {2})]).sample == (1.0, 0.0)

@@ -21,6 +21,7 @@ from rebinding.experiments.tokens import attention_on, positions, prompt_blocks,
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, Read, Surgeon
+from rebinding.surgery.sweep import sweep
 from rebinding.task.prompts import Encoded, PromptError
 
 
@@ -87,9 +88,10 @@ def measure_shaped_attention(bench: Workbench, request: ShapedAttention) -> Evid
             Edit("z", layer, value, positions=positions(clean, role)[:, None], heads=[head])
             for (layer, head, role), value in zip(senders, new, strict=True)
         ]
-        for parts, applied in ((before, []), (after, edits)):
-            patterns = bench.surgeon.run(recording, applied, reads, allow_noop=True)
-            parts.append(torch.cat([pattern.cpu() for pattern in patterns], dim=1))
+        patterns = sweep(bench.surgeon, recording, [[], edits], reads, allow_noop=True)
+        unedited, edited = torch.cat([pattern.cpu() for pattern in patterns], dim=2)  # (prompt, head, token) each
+        before.append(unedited)
+        after.append(edited)
         change = [relative_change(*values).flatten(1).amax(1).cpu() for values in zip(new, old, strict=True)]
         changes.append(torch.stack(change).amax(0))  # (prompt,)
     rows = index_of(ids, heads, names)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,13 +13,12 @@ from rebinding.experiments.binding.directions import (
     KINDS,
     Directions,
     KeyKind,
-    averaged_in_groups,
-    by_layer,
     published_noise,
+    shared_keys,
     unit_noise,
     within_heads,
 )
-from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
+from rebinding.experiments.seeds import PUBLISHED_NOISE
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, SurgeryError
 from rebinding.surgery.sites import Scope
@@ -36,8 +34,7 @@ class Condition:
     text says of Q+K. `means` are the kinds of tokens that key directions average over; if empty, the kinds that are
     shifted, as published. `published_noise` are the published random vectors: independent at the two slots, with the
     norm of each head's own shift. `matched_noise` are many draws, opposite at the two slots, with the norm of the edit
-    that acts if heads share a key. `on="others"` edits control heads and reads the chosen heads. `query_role` and
-    `key_offset` move an edit to another token.
+    that acts if heads share a key.
     """
 
     name: str
@@ -46,9 +43,6 @@ class Condition:
     kinds: tuple[KeyKind, ...] = KINDS
     means: tuple[KeyKind, ...] = ()
     vectors: Vectors = "binding"
-    on: Literal["chosen", "others"] = "chosen"
-    query_role: str = "readout"
-    key_offset: int = 0
 
     def __post_init__(self) -> None:
         if not self.query and self.keys == "none":
@@ -78,26 +72,6 @@ QK_SOURCE = replace(QK, name="qk_source", keys="source")
 """Q+K as the text has it: shift the keys of slot i and not those of slot j."""
 POOLED_KEYS = tuple(replace(row, name=f"{row.name}_pooled", means=KINDS) for row in (K_BOX, K_OBJECT))
 """One kind of keys as the text has it: shifted along means over both kinds."""
-WRONG_HEADS = tuple(replace(row, name=f"wrong_heads_{row.name}", on="others") for row in (Q, K))
-WRONG_POSITION = (
-    replace(Q, name="wrong_position_q", query_role="question_box"),
-    replace(K, name="wrong_position_k", key_offset=1),
-)
-
-
-def control_heads(anatomy: Anatomy, heads: Sequence[Head], seed: int = MATCHED) -> tuple[Head, ...]:
-    """As many other heads per layer as there are chosen heads (fewer if the layer has no more). Heads of KV groups
-    without a chosen head come first: an edit of a shared key also changes a chosen head and is no control."""
-    generator = np.random.default_rng(seed)
-    controls: list[Head] = []
-    for layer, at in by_layer(heads).items():
-        parts, chosen = anatomy.parts[layer], {heads[place][1] for place in at}
-        groups = {parts.kv_head(head) for head in chosen}
-        free = generator.permutation([head for head in range(parts.n_heads) if head not in chosen])
-        ranked = [head for head in free.tolist() if parts.kv_head(head) not in groups]
-        ranked += [head for head in free.tolist() if parts.kv_head(head) in groups]
-        controls.extend((layer, head) for head in ranked[: len(at)])
-    return tuple(sorted(controls))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,12 +137,9 @@ def shift_of(
 
 
 def _in_groups(anatomy: Anatomy, heads: Sequence[Head], vectors: Tensor) -> Tensor:
-    """Means of vectors (draw, case, head, head_dim) over the heads that share a key."""
-    rows = vectors.flatten(0, 1)
-    layers = [(layer, [heads[place][1] for place in at], rows[:, at]) for layer, at in by_layer(heads).items()]
-    means = [averaged_in_groups(anatomy.parts[layer], names, values)[1] for layer, names, values in layers]
-    keys = torch.cat(means, dim=1)
-    return keys.view(*vectors.shape[:2], *keys.shape[1:])  # (draw, case, key, head_dim)
+    """Means of vectors (draw, case, head, head_dim) over the heads that share a key: (draw, case, key, head_dim)."""
+    keys = shared_keys(anatomy, heads)
+    return torch.stack([vectors[:, :, places].mean(2) for places in keys.values()], dim=2)
 
 
 def _scaled(unit: Tensor, real: Tensor) -> Tensor:

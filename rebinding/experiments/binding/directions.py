@@ -3,9 +3,8 @@
 For a head and a slot k, `q` is its mean query at the readout of prompts whose answer stands in slot k, and `k` its mean
 key at the tokens of slot k. A shift from slot i to slot j adds the difference of means, mean[j] - mean[i].
 
-Queries and keys exist at two points. `raw` is the output of the projections, before any norm and before RoPE, where the
-published procedure edits. `rope` is what enters the attention scores; means of keys then contain the position of the
-slot as well as the slot itself.
+Queries and keys are the outputs of the projections, before any norm and before RoPE, where the published procedure
+edits them.
 """
 
 from __future__ import annotations
@@ -19,16 +18,14 @@ from torch import Tensor
 
 from rebinding.experiments.tokens import positions, prompt_blocks, token_batch
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Read, Site, Surgeon, SurgeryError
-from rebinding.surgery.parts import LayerParts
+from rebinding.surgery import Anatomy, Edit, Read, Surgeon, SurgeryError
+from rebinding.surgery.sites import Scope
+from rebinding.surgery.sweep import by_layer, edit_heads, read_heads
 from rebinding.task.prompts import Encoded
 
 KeyKind: TypeAlias = Literal["box", "object"]
 KINDS: tuple[KeyKind, ...] = get_args(KeyKind)
 """The two tokens of a slot whose keys are shifted and read."""
-Point: TypeAlias = Literal["raw", "rope"]
-SITES: Mapping[Point, tuple[Site, Site]] = {"raw": ("q", "k"), "rope": ("q_rot", "k_rot")}
-"""The sites of queries and keys at each point."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +33,6 @@ class Directions:
     """Mean queries (slot, head, head_dim) and keys (kind, slot, head, head_dim) of some heads, in float32."""
 
     heads: tuple[Head, ...]
-    point: Point
     q: Tensor
     k: Tensor
 
@@ -48,7 +44,7 @@ class Directions:
                 f"no directions for heads {missing}, only for {self.heads}; measure them for all heads that are edited"
             )
         chosen = [self.heads.index(head) for head in heads]
-        return Directions(tuple(heads), self.point, self.q[:, chosen], self.k[:, :, chosen])
+        return Directions(tuple(heads), self.q[:, chosen], self.k[:, :, chosen])
 
     def query_shift(self, i: Tensor, j: Tensor) -> Tensor:
         """The shift of queries from slot i to slot j: (case, head, head_dim)."""
@@ -64,36 +60,26 @@ class Directions:
         return means[j] - means[i]
 
 
-def by_layer(heads: Sequence[Head]) -> dict[int, list[int]]:
-    """The places in `heads` of the heads of each layer."""
-    layers: dict[int, list[int]] = {}
-    for place, (layer, _) in enumerate(heads):
-        layers.setdefault(layer, []).append(place)
-    return layers
-
-
 def measure_directions(
     surgeon: Surgeon,
     prompts: Mapping[int, Sequence[Encoded]],
     heads: Sequence[Head],
     *,
-    point: Point = "raw",
     block: int | None = None,
 ) -> Directions:
     """Mean queries and keys over `prompts[k]`, which ask for the object of slot k, for slots 0, 1, ..."""
     if sorted(prompts) != list(range(len(prompts))) or not all(prompts.values()):
         raise SurgeryError(f"directions need prompts for every slot 0, 1, ...; got {sorted(prompts)}")
-    per_slot = [_slot_means(surgeon, prompts[slot], slot, tuple(heads), point, block) for slot in range(len(prompts))]
+    per_slot = [_slot_means(surgeon, prompts[slot], slot, tuple(heads), block) for slot in range(len(prompts))]
     return Directions(
         tuple(heads),
-        point,
         torch.stack([q for q, _ in per_slot]),  # (slot, head, head_dim)
         torch.stack([k for _, k in per_slot], dim=1),  # (kind, slot, head, head_dim)
     )
 
 
 def _slot_means(
-    surgeon: Surgeon, prompts: Sequence[Encoded], slot: int, heads: tuple[Head, ...], point: Point, block: int | None
+    surgeon: Surgeon, prompts: Sequence[Encoded], slot: int, heads: tuple[Head, ...], block: int | None
 ) -> tuple[Tensor, Tensor]:
     wrong = [encoded for encoded in prompts if encoded.prompt.answer_slot != slot]
     if wrong:
@@ -105,50 +91,51 @@ def _slot_means(
     for part in prompt_blocks(surgeon, prompts, block):
         batch = prompts[part]
         tokens = torch.stack([positions(batch, f"context_{kind}[{slot}]") for kind in KINDS], dim=1)  # (prompt, kind)
-        queries, keys = read_vectors(surgeon, batch, tokens, heads, point)
+        queries, keys = read_vectors(surgeon, batch, tokens, heads)
         q, k = q + queries.double().sum(0), k + keys.double().sum(0)
     return (q / len(prompts)).float(), (k / len(prompts)).float().transpose(0, 1)
 
 
 def read_vectors(
-    surgeon: Surgeon, prompts: Sequence[Encoded], tokens: Tensor, heads: Sequence[Head], point: Point
+    surgeon: Surgeon, prompts: Sequence[Encoded], tokens: Tensor, heads: Sequence[Head]
 ) -> tuple[Tensor, Tensor]:
     """Queries (prompt, head, head_dim) at the readout, and keys (prompt, head, token, head_dim) at some tokens
     (prompt, token), in float32. Heads narrower than the widest one end in zeros."""
-    q_site, k_site = SITES[point]
     parts, layers = surgeon.anatomy.parts, by_layer(heads)
-    recording = surgeon.record(token_batch(prompts), keep=(k_site,))
-    owner = {layer: [_owner(parts[layer], point, heads[place][1]) for place in at] for layer, at in layers.items()}
-    at_readout = positions(prompts, "readout")[:, None]
-    queries = surgeon.run(
-        recording,
-        [],
-        [Read(q_site, layer, positions=at_readout, heads=[heads[p][1] for p in at]) for layer, at in layers.items()],
-    )
+    recording = surgeon.record(token_batch(prompts), keep={"k"})
+    owners = {layer: [parts[layer].kv_head(heads[place][1]) for place in at] for layer, at in layers.items()}
+    queries = surgeon.run(recording, [], read_heads("q", heads, at=positions(prompts, "readout")[:, None]))
     keys = surgeon.run(
-        recording, [], [Read(k_site, layer, positions=tokens, heads=sorted(set(owner[layer]))) for layer in layers]
+        recording, [], [Read("k", layer, positions=tokens, heads=sorted(set(of))) for layer, of in owners.items()]
     )
     head_dim = max(parts[layer].head_dim for layer in layers)
     q = torch.zeros(len(prompts), len(heads), head_dim)
     k = torch.zeros(len(prompts), len(heads), tokens.shape[1], head_dim)
     for (layer, at), query, key in zip(layers.items(), queries, keys, strict=True):
-        width = parts[layer].head_dim
+        width, shared = parts[layer].head_dim, sorted(set(owners[layer]))
         q[:, at, :width] = query[:, :, 0].to(q)
-        k[:, at, :, :width] = key[:, [sorted(set(owner[layer])).index(head) for head in owner[layer]]].to(k)
+        k[:, at, :, :width] = key[:, [shared.index(head) for head in owners[layer]]].to(k)
     return q, k
 
 
-def _owner(parts: LayerParts, point: Point, head: int) -> int:
-    """The head whose key a query head reads, counted as its site counts heads: raw keys belong to KV heads."""
-    return parts.kv_head(head) if point == "raw" else head
+def edit_keys(anatomy: Anatomy, heads: Sequence[Head], values: Tensor, *, at: Tensor, scope: Scope) -> list[Edit]:
+    """Edits that add vectors (row, head, token, head_dim) to the keys of heads at tokens (row, token): to those that
+    each head sees, or their mean over the given heads of a KV group to those of the group."""
+    if scope == "head":
+        return edit_heads(anatomy, "k", heads, values, at=at, mode="add", scope=scope)
+    keys = shared_keys(anatomy, heads)
+    means = torch.stack([values[:, places].mean(1) for places in keys.values()], dim=1)
+    return edit_heads(anatomy, "k", list(keys), means, at=at, mode="add", scope=scope)
 
 
-def averaged_in_groups(parts: LayerParts, heads: Sequence[int], values: Tensor) -> tuple[list[int], Tensor]:
-    """The KV heads of some query heads of a layer, and the mean of `values` (row, head, ...) for each KV head."""
-    owners = [parts.kv_head(head) for head in heads]
-    shared = sorted(set(owners))
-    means = [values[:, [place for place, owner in enumerate(owners) if owner == head]].mean(1) for head in shared]
-    return shared, torch.stack(means, dim=1)
+def shared_keys(anatomy: Anatomy, heads: Sequence[Head]) -> dict[Head, list[int]]:
+    """The KV heads (layer, KV head) of query heads, layer by layer, each with the places in `heads` that read it."""
+    keys: dict[Head, list[int]] = {}
+    for layer, places in by_layer(heads).items():
+        owners = [anatomy.parts[layer].kv_head(heads[place][1]) for place in places]
+        for owner in sorted(set(owners)):
+            keys[layer, owner] = [place for place, own in zip(places, owners, strict=True) if own == owner]
+    return keys
 
 
 def published_noise(heads: Sequence[Head], width: int, seed: int) -> Tensor:

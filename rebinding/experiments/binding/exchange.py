@@ -21,12 +21,13 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import K, Q
-from rebinding.experiments.binding.directions import KINDS, by_layer, read_vectors
+from rebinding.experiments.binding.directions import KINDS, read_vectors
 from rebinding.experiments.binding.observations import SlotPairs, Slots, by_head, reads_of, slot_pairs, table_of
 from rebinding.experiments.binding.request import EXCHANGE
 from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Edit, Surgeon, SurgeryError
+from rebinding.surgery import Surgeon, SurgeryError
+from rebinding.surgery.sweep import edit_heads, sweep
 from rebinding.task.prompts import Encoded
 
 
@@ -74,28 +75,25 @@ def _check(prompts: Sequence[Encoded], donors: Sequence[Sequence[Encoded]]) -> N
 def _run_block(
     surgeon: Surgeon, cases: SlotPairs, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
 ) -> Iterator[pd.DataFrame]:
-    """Both conditions as rows of one run, queries first, on top of one recording."""
-    recording, n = surgeon.record(token_batch(cases.prompts)), len(cases)
-    before = by_head(heads, surgeon.run(recording, [], reads_of(heads, cases, 1), source=cases.source))
-    slots = _tokens_of_slots(cases)  # (prompt, kind x slot)
-    own, own_keys = read_vectors(surgeon, cases.prompts, slots, heads, "raw")
-    own_queries, queries = own[cases.source], _queries(surgeon, cases, donors, heads)
+    """Both conditions and the unedited run as variants of one run."""
+    recording, anatomy = surgeon.record(token_batch(cases.prompts)), surgeon.anatomy
+    own, own_keys = read_vectors(surgeon, cases.prompts, _tokens_of_slots(cases), heads)
+    queries, readout = _queries(surgeon, cases, donors, heads), positions(cases.prompts, "readout")[cases.source]
     tokens, keys, other_keys = _keys(cases, own_keys)
-    edits: list[Edit] = []
-    for layer, at in by_layer(heads).items():
-        names, readout = [heads[place][1] for place in at], positions(cases.prompts, "readout")[cases.source][:, None]
-        edits.append(Edit("q", layer, queries[:, at, None], positions=readout, heads=names, rows=torch.arange(n)))
-        rows = torch.arange(n, 2 * n)
-        edits.append(Edit("k", layer, other_keys[:, at], positions=tokens, heads=names, rows=rows, scope="head"))
-    source, reads = cases.source.repeat(2), reads_of(heads, cases, 2)
-    masses, logits = by_head(heads, surgeon.run(recording, edits, reads, source=source, allow_noop=True))
+    variants = [
+        [],
+        edit_heads(anatomy, "q", heads, queries[:, :, None], at=readout[:, None]),
+        edit_heads(anatomy, "k", heads, other_keys, at=tokens, scope="head"),
+    ]
+    reads = reads_of(heads, cases)
+    results = sweep(surgeon, recording, variants, reads, source=cases.source, allow_noop=True)
+    masses, logits = by_head(heads, results)
     changes = {
-        Q.name: relative_change(queries, own_queries),
+        Q.name: relative_change(queries, own[cases.source]),
         K.name: relative_change(other_keys, keys).amax(dim=2),
     }  # (case, head)
-    for number, (name, change) in enumerate(changes.items()):
-        rows_of_condition = slice(number * n, (number + 1) * n)
-        frame = table_of(heads, cases, name, 0, before, (masses[rows_of_condition], logits[rows_of_condition]))
+    for number, (name, change) in enumerate(changes.items(), start=1):
+        frame = table_of(heads, cases, name, 0, (masses[0], logits[0]), (masses[number], logits[number]))
         yield frame.assign(relative_change=change.flatten().numpy())
 
 
@@ -104,7 +102,7 @@ def _queries(
 ) -> Tensor:
     """The real queries for slot j: (case, head, head_dim)."""
     readout = positions(cases.prompts, "readout")[:, None]  # any token: the keys are not used
-    real = torch.stack([read_vectors(surgeon, donor, readout, heads, "raw")[0] for donor in donors])
+    real = torch.stack([read_vectors(surgeon, donor, readout, heads)[0] for donor in donors])
     return real[cases.j, cases.source]
 
 

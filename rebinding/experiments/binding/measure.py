@@ -19,7 +19,7 @@ from rebinding.experiments.workbench import Workbench, averages, measures
 @averages(MeanVectors)
 def measure_vectors(bench: Workbench, request: MeanVectors) -> Mapping[str, Tensor]:
     prompts = {slot: bench.prompts.encode(of_slot).prompts for slot, of_slot in enumerate(request.slots)}
-    directions = measure_directions(bench.surgeon, prompts, request.heads, point=request.point)
+    directions = measure_directions(bench.surgeon, prompts, request.heads)
     return {"q": directions.q, "k": directions.k}
 
 
@@ -37,7 +37,7 @@ def _of_batch(bench: Workbench, request: Shifts, batch: MeanVectors, seed: int) 
     return run_binding(
         bench.surgeon,
         bench.prompts.encode(request.prompts).prompts,
-        Directions(batch.heads, batch.point, **bench.tensors(batch)),
+        Directions(batch.heads, **bench.tensors(batch)),
         batch.heads,
         ids=request.prompts.ids,
         token=lambda word: bench.prompts.encoder.answer_token(word, request.answers),

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from rebinding.experiments.binding.conditions import Condition
-from rebinding.experiments.binding.directions import KINDS, by_layer
+from rebinding.experiments.binding.directions import KINDS
 from rebinding.experiments.tokens import attention_on, positions
 from rebinding.paper.circuit import Head
 from rebinding.surgery import LogitsOf, Read, SurgeryError
+from rebinding.surgery.sweep import join_heads, read_heads
 from rebinding.task.prompts import Encoded
 
 Slots: TypeAlias = tuple[int, int]
@@ -51,7 +52,7 @@ class SlotPairs:
         """The tokens where a condition edits the keys of each case's slot: (case, kind)."""
         table = self.keys.view(len(self), len(KINDS), -1)  # (case, kind, slot)
         chosen = table[:, [KINDS.index(kind) for kind in condition.kinds]]
-        return chosen.gather(2, slot[:, None, None].expand(-1, chosen.shape[1], 1))[:, :, 0] + condition.key_offset
+        return chosen.gather(2, slot[:, None, None].expand(-1, chosen.shape[1], 1))[:, :, 0]
 
 
 def slot_pairs(
@@ -78,23 +79,18 @@ def slot_pairs(
     return SlotPairs(prompts, torch.tensor(ids)[source], source, i, j, keys[source], objects[source])
 
 
-def reads_of(heads: Sequence[Head], cases: SlotPairs, copies: int) -> list[Read]:
-    """Reads of `copies` copies of the cases: attention from the readout to every slot, layer by layer, and the logits
-    of the slots' objects."""
-    readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]
-    keys = attention_on(cases.keys.repeat(copies, 1))
-    attention = [
-        Read("pattern", layer, positions=readout, heads=[heads[place][1] for place in at], reduce=keys)
-        for layer, at in by_layer(heads).items()
+def reads_of(heads: Sequence[Head], cases: SlotPairs) -> list[Read]:
+    """Attention from the readout to every slot, layer by layer, and the logits of the slots' objects."""
+    readout = positions(cases.prompts, "readout")[cases.source][:, None]
+    return [
+        *read_heads("pattern", heads, at=readout, reduce=attention_on(cases.keys)),
+        Read("logits", positions=readout, reduce=LogitsOf(cases.objects)),
     ]
-    return [*attention, Read("logits", positions=readout, reduce=LogitsOf(cases.objects.repeat(copies, 1)))]
 
 
 def by_head(heads: Sequence[Head], results: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Attention (row, head, kind x slot) with the heads in their own order, and logits (row, slot)."""
-    order = [place for at in by_layer(heads).values() for place in at]
-    masses = torch.cat([pattern.cpu() for pattern in results[:-1]], dim=1)
-    return masses[:, torch.argsort(torch.tensor(order))], results[-1][:, 0].cpu()
+    """Attention (variant, row, head, key) with the heads in their own order, and logits (variant, row, token)."""
+    return join_heads(heads, results[:-1], axis=2).cpu(), results[-1][:, :, 0].cpu()
 
 
 def table_of(

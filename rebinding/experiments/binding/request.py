@@ -17,7 +17,6 @@ from rebinding.experiments.binding.conditions import (
     TABLE,
     Condition,
 )
-from rebinding.experiments.binding.directions import Point
 from rebinding.experiments.binding.observations import Slots, every_pair
 from rebinding.experiments.prompts import DIRECTIONS_ID, DISCOVERY_ID, Prompts
 from rebinding.paper.circuit import Circuit, Head
@@ -36,8 +35,6 @@ EXCHANGE = Kind("exchange", BINDING.columns, numbered=BINDING.numbered, edit_col
 """The same with real queries and keys instead of shifted ones."""
 DIRECTION_VECTORS = Kind("directions", ())
 SLOTS = 3
-POINT: Point = "raw"
-"""Where queries and keys are shifted, as published: before any norm and before RoPE."""
 FIRST_PAIR: tuple[Slots, ...] = ((1, 0),)
 _, _, MATCHED_QK = MATCHED_RANDOM
 
@@ -77,7 +74,6 @@ class MeanVectors(Request):
     KIND: ClassVar[Kind] = DIRECTION_VECTORS
     slots: tuple[PromptSet, ...]
     heads: tuple[Head, ...]
-    point: Point
 
     @property
     def n(self) -> int:
@@ -193,4 +189,4 @@ def request_vectors(
     """Request the directions of some heads from these prompts for every slot; measured once for all variations."""
     stories = prompts.design(name, split="directions" if name == "counterbalanced" else None)
     slots = tuple(prompts.draw(stories, ids, ("slot", str(slot)), cut=cut) for slot in range(SLOTS))
-    return MeanVectors(slots, tuple(heads), POINT)
+    return MeanVectors(slots, tuple(heads))

@@ -25,6 +25,7 @@ from rebinding.experiments.circuit.request import STREAM
 from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Edit, Read, Surgeon
+from rebinding.surgery.sweep import sweep
 from rebinding.task.prompts import Encoded
 
 MARGIN = MEASURES.index("margin")
@@ -50,19 +51,19 @@ def exchange_stream(
         places = positions(batch, role)  # (prompt,)
         streams = _streams(surgeon, batch, circuit, means, places, layers)
         noise_streams = _streams(surgeon, noise[where], circuit, means, positions(noise[where], role), layers)
-        source, edited = torch.arange(n).repeat(2), torch.arange(n, 2 * n)  # rows: all prompts, and all again edited
-        edits = ablation_edits(means, active_heads([circuit, circuit], batch, source), 2 * n)
-        edits += [
-            Edit("resid", layer, value, positions=places[:, None], rows=edited)
+        ablation = ablation_edits(means, active_heads([circuit], batch, torch.arange(n)), n)
+        stream = [
+            Edit("resid", layer, value, positions=places[:, None])
             for layer, value in zip(layers, noise_streams, strict=True)
         ]
-        take = answers.of(where).take(source)
-        read = Read("logits", positions=positions(batch, "readout")[source][:, None], reduce=take)
-        (values,) = surgeon.run(surgeon.record(token_batch(batch)), edits, [read], source=source, allow_noop=True)
+        take, readout = answers.of(where).take(torch.arange(n)), positions(batch, "readout")[:, None]
+        read = Read("logits", positions=readout, reduce=take)
+        recording = surgeon.record(token_batch(batch))
+        (values,) = sweep(surgeon, recording, [ablation, ablation + stream], [read], allow_noop=True)
         change = torch.stack(
             [relative_change(new, old)[:, 0] for new, old in zip(noise_streams, streams, strict=True)]
         ).amax(0)  # (prompt,)
-        before, after = values[:, MARGIN].cpu().reshape(2, n)
+        before, after = values[..., MARGIN].cpu()
         rows = {
             "prompt": ids[where],
             "before": before.numpy(),

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.directions import by_layer
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.roles.request import (
     MODES,
@@ -45,7 +44,8 @@ from rebinding.experiments.tokens import positions, prompt_blocks, relative_chan
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
-from rebinding.surgery import Edit, LogitsOf, Read, Recording, Site, Surgeon, SurgeryError
+from rebinding.surgery import LogitsOf, Read, Recording, Surgeon, SurgeryError
+from rebinding.surgery.sweep import edit_heads, join_heads, read_heads, sweep
 from rebinding.task.prompts import Encoded
 
 
@@ -159,7 +159,7 @@ def _record(surgeon: Surgeon, pairs: Sequence[RolePair], token: Callable[[str], 
     sides = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
     original, counterfactual = (surgeon.record(token_batch(prompts)) for prompts in sides)
     before, in_counterfactual = (
-        surgeon.run(recording, [], [_logits(prompts, words, 1)])[0][:, 0].cpu()
+        surgeon.run(recording, [], [_logits(prompts, words)])[0][:, 0].cpu()
         for recording, prompts in zip((original, counterfactual), sides, strict=True)
     )
     return _Block(surgeon, pairs, original, counterfactual, words, before, in_counterfactual)
@@ -169,29 +169,28 @@ def _run_group(
     block: _Block, heads: tuple[Head, ...], place: Place, future: Future, single_heads: bool
 ) -> Iterator[pd.DataFrame]:
     """Patch all heads of a group together, and then each alone: the rows of one run."""
-    (site, role), count = place, len(block.pairs)
+    site, role = place
     at = positions(block.originals, role)
     new = _read(block.surgeon, block.counterfactual, block.counterfactuals, heads, place)
     change = relative_change(new, _read(block.surgeon, block.original, block.originals, heads, place))  # (pair, head)
     later_mass = _future_mass(new, at) if site == "pattern" else torch.zeros_like(change)
     new = _masked(new, at) if site == "pattern" and future == "mask" else new
     patches = [tuple(range(len(heads))), *((n,) for n in range(len(heads)) if single_heads)]
-    widths = [parts.head_dim if site == "z" else new.shape[-1] for parts in block.surgeon.anatomy.parts]
-    edits = list(_edits(heads, patches, new, site, at, widths))
-    source = torch.arange(count).repeat(len(patches))
-    read = _logits(block.originals, block.words, len(patches))
-    after = block.surgeon.run(block.original, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()
-    for number, patch in enumerate(patches):
+    variants = [
+        edit_heads(block.surgeon.anatomy, site, [heads[n] for n in patch], new[:, patch][:, :, None], at=at[:, None])
+        for patch in patches
+    ]
+    read = _logits(block.originals, block.words)
+    (after,) = sweep(block.surgeon, block.original, variants, [read], allow_noop=True)  # (patch, pair, 1, word)
+    for number, (patch, logits) in enumerate(zip(patches, after[:, :, 0].cpu(), strict=True)):
         layer, head = heads[patch[0]] if number else (WHOLE_GROUP, WHOLE_GROUP)
-        logits = after[number * count : (number + 1) * count]
         sizes = {"future_mass": later_mass[:, patch].amax(1), "relative_change": change[:, patch].amax(1)}
         yield _frame(block, logits, sizes).assign(layer=layer, head=head)
 
 
-def _logits(prompts: Sequence[Encoded], words: Tensor, copies: int) -> Read:
-    """Read the logits of the measured words at the readout, in `copies` copies of the prompts."""
-    at = positions(prompts, "readout").repeat(copies)[:, None]
-    return Read("logits", positions=at, reduce=LogitsOf(words.repeat(copies, 1)))
+def _logits(prompts: Sequence[Encoded], words: Tensor) -> Read:
+    """Read the logits of the measured words at the readout."""
+    return Read("logits", positions=positions(prompts, "readout")[:, None], reduce=LogitsOf(words))
 
 
 def _read(
@@ -199,14 +198,11 @@ def _read(
 ) -> Tensor:
     """Patterns or outputs of some heads at a place in unedited prompts: (pair, head, width); narrow heads end in
     zeros."""
-    (site, role), layers = place, by_layer(heads)
-    at = positions(prompts, role)[:, None]
-    reads = [Read(site, layer, positions=at, heads=[heads[n][1] for n in places]) for layer, places in layers.items()]
-    values = [value[:, :, 0].float().cpu() for value in surgeon.run(recording, [], reads)]
+    site, role = place
+    results = surgeon.run(recording, [], read_heads(site, heads, at=positions(prompts, role)[:, None]))
+    values = [value[:, :, 0].float().cpu() for value in results]
     widest = max(value.shape[-1] for value in values)
-    values = [torch.nn.functional.pad(value, (0, widest - value.shape[-1])) for value in values]
-    order = torch.tensor([n for places in layers.values() for n in places])
-    return torch.cat(values, dim=1)[:, torch.argsort(order)]
+    return join_heads(heads, [torch.nn.functional.pad(value, (0, widest - value.shape[-1])) for value in values])
 
 
 def _is_future(rows: Tensor, query: Tensor) -> Tensor:
@@ -225,25 +221,6 @@ def _masked(rows: Tensor, query: Tensor) -> Tensor:
     past = torch.where(is_future, 0.0, rows)
     has_future = (rows * is_future).sum(-1, keepdim=True) > 0  # (pair, head, 1)
     return torch.where(has_future, past / past.sum(-1, keepdim=True), rows)
-
-
-def _edits(
-    heads: Sequence[Head],
-    patches: Sequence[tuple[int, ...]],
-    values: Tensor,
-    site: Site,
-    at: Tensor,
-    widths: Sequence[int],
-) -> Iterator[Edit]:
-    """The edits of every patch (places in the list of heads); rows are ordered by patch, then pair. `widths` are those
-    of the site by layer."""
-    count = len(at)
-    for number, patch in enumerate(patches):
-        rows = torch.arange(count) + number * count
-        for layer, places in by_layer([heads[n] for n in patch]).items():
-            chosen = [patch[n] for n in places]
-            value = values[:, chosen, : widths[layer]][:, :, None]  # (pair, head, 1, width)
-            yield Edit(site, layer, value, positions=at[:, None], heads=[heads[n][1] for n in chosen], rows=rows)
 
 
 def _frame(block: _Block, after: Tensor, sizes: Mapping[str, Tensor]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ keys at the context, stay as they are. Keys are the output of the projections, b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.directions import averaged_in_groups, by_layer, read_vectors
+from rebinding.experiments.binding.directions import edit_keys, read_vectors
 from rebinding.experiments.binding.observations import by_head
 from rebinding.experiments.swap_labels.request import LABEL_EXCHANGE, LabelExchange, LabelVectors
 from rebinding.experiments.tokens import attention_on, positions, prompt_blocks, token_batch
 from rebinding.experiments.workbench import Workbench, averages, measures
-from rebinding.surgery import Edit, LogitsOf, Read, SurgeryError
+from rebinding.surgery import LogitsOf, Read, SurgeryError
+from rebinding.surgery.sweep import read_heads, sweep
 from rebinding.task.boxes import labels_of
 from rebinding.task.prompts import Encoded
 
@@ -43,7 +44,7 @@ def measure_label_vectors(bench: Workbench, request: LabelVectors) -> Mapping[st
     head_dim = max(bench.surgeon.anatomy.parts[layer].head_dim for layer, _ in request.heads)
     total = torch.zeros(len(count), len(request.heads), head_dim, dtype=torch.float64)
     for part in prompt_blocks(bench.surgeon, prompts):
-        _, keys = read_vectors(bench.surgeon, prompts[part], tokens[part], request.heads, "raw")
+        _, keys = read_vectors(bench.surgeon, prompts[part], tokens[part], request.heads)
         by_label = keys.transpose(1, 2).flatten(0, 1).double()  # (prompt x label, head, head_dim)
         total.index_add_(0, slots[part].flatten(), by_label)
     return {"k": (total / count[:, None, None]).float()}
@@ -91,38 +92,22 @@ def _cases(bench: Workbench, request: LabelExchange, prompts: Sequence[Encoded],
 
 
 def _run_block(bench: Workbench, request: LabelExchange, cases: Cases, means: Tensor) -> pd.DataFrame:
-    """All sets of directions as rows of one run, draw by draw, on top of one recording."""
-    surgeon, draws, n = bench.surgeon, len(means), len(cases.prompts)
-    recording, source = surgeon.record(token_batch(cases.prompts)), torch.arange(n)
+    """All sets of directions as variants of one run, the unedited one first."""
+    surgeon, heads = bench.surgeon, request.heads
     difference = means[:, cases.j] - means[:, cases.i]  # (draw, case, head, head_dim): makes label i look like label j
-    shifts = torch.stack([difference, -difference], dim=3).flatten(0, 1)  # (row, head, i or j, head_dim)
-    edits = list(_edits(bench, request, cases.labels.repeat(draws, 1), shifts))
-    before = by_head(request.heads, surgeon.run(recording, [], _reads(request, cases, 1), source=source))
-    after = surgeon.run(recording, edits, _reads(request, cases, draws), source=source.repeat(draws), allow_noop=True)
-    largest = means.abs().amax(dim=(1, 2, 3)).repeat_interleave(n)
-    change = shifts.abs().amax(dim=(1, 2, 3)) / largest
-    return _table(request, cases, draws, before, by_head(request.heads, after), change)
-
-
-def _edits(bench: Workbench, request: LabelExchange, where: Tensor, shifts: Tensor) -> Iterator[Edit]:
-    for layer, at in by_layer(request.heads).items():
-        parts = bench.surgeon.anatomy.parts[layer]
-        names, values = [request.heads[place][1] for place in at], shifts[:, at, :, : parts.head_dim]
-        if request.scope == "group":
-            names, values = averaged_in_groups(parts, names, values)
-        rows = torch.arange(len(where))
-        yield Edit("k", layer, values, positions=where, heads=names, rows=rows, mode="add", scope=request.scope)
-
-
-def _reads(request: LabelExchange, cases: Cases, copies: int) -> list[Read]:
-    """Attention from the readout to the two labels, a layer at a time, and the logits of the two objects."""
-    readout = positions(cases.prompts, "readout").repeat(copies)[:, None]
-    keys = attention_on(cases.labels.repeat(copies, 1))
-    attention = [
-        Read("pattern", layer, positions=readout, heads=[request.heads[place][1] for place in at], reduce=keys)
-        for layer, at in by_layer(request.heads).items()
+    shifts = torch.stack([difference, -difference], dim=3)  # (draw, case, head, i or j, head_dim)
+    edits = [edit_keys(surgeon.anatomy, heads, shift, at=cases.labels, scope=request.scope) for shift in shifts]
+    readout = positions(cases.prompts, "readout")[:, None]
+    reads = [
+        *read_heads("pattern", heads, at=readout, reduce=attention_on(cases.labels)),
+        Read("logits", positions=readout, reduce=LogitsOf(cases.objects)),
     ]
-    return [*attention, Read("logits", positions=readout, reduce=LogitsOf(cases.objects.repeat(copies, 1)))]
+    recording = surgeon.record(token_batch(cases.prompts))
+    masses, logits = by_head(heads, sweep(surgeon, recording, [[], *edits], reads, allow_noop=True))
+    largest = means.abs().amax(dim=(1, 2, 3))  # (draw,)
+    change = shifts.abs().amax(dim=(2, 3, 4)) / largest[:, None]  # (draw, case)
+    before, after = ((part[0], part[1:].flatten(0, 1)) for part in (masses, logits))
+    return _table(request, cases, len(means), (before[0], after[0]), (before[1], after[1]), change.flatten())
 
 
 def _table(

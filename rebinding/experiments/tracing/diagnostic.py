@@ -25,6 +25,7 @@ from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.modes import traced_pair
 from rebinding.experiments.tracing.request import DIAGNOSTIC, DIAGNOSTIC_MODE, pairs_by_question
 from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
+from rebinding.surgery.sweep import sweep
 from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import Design
 from rebinding.task.prompts import Encoder, PromptError
@@ -138,20 +139,18 @@ def _site_rows(
     """Patch one site with every window, all questions in one batch; rows are ordered by window, then question."""
     pairs, length = [question.pair for question in items], recording.length
     candidates = torch.tensor([pair.candidates for pair in pairs])  # (question, candidate)
-    unedited = Read("logits", positions=length - 1, reduce=LogitsOf(candidates))
-    base, other_base = (surgeon.run(run, [], [unedited])[0][:, 0].cpu() for run in (recording, donor))
+    read = Read("logits", positions=length - 1, reduce=LogitsOf(candidates))
+    base, other_base = (surgeon.run(run, [], [read])[0][:, 0].cpu() for run in (recording, donor))
     layers = range(surgeon.anatomy.n_layers)
     reads = [Read("resid", layer, positions=place[:, None]) for layer in layers]
     new, old = surgeon.run(donor, [], reads), surgeon.run(recording, [], reads)
     by_layer = torch.stack([relative_change(*values)[:, 0].cpu() for values in zip(new, old, strict=True)])
-    source = torch.arange(len(pairs)).repeat(len(spans))  # (row,), row = window x question
-    edits = []
-    for layer in layers:
-        is_inside = torch.tensor([span.first <= layer <= span.last for span in spans]).repeat_interleave(len(pairs))
-        rows = torch.nonzero(is_inside).reshape(-1)
-        edits.append(Edit("resid", layer, new[layer][source[rows]], positions=place[source[rows], None], rows=rows))
-    read = Read("logits", positions=length - 1, reduce=LogitsOf(candidates[source]))
-    patched = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()  # (row, candidate)
+    variants = [
+        [Edit("resid", layer, new[layer], positions=place[:, None]) for layer in layers[span.first : span.last + 1]]
+        for span in spans
+    ]
+    (patched,) = sweep(surgeon, recording, variants, [read], allow_noop=True)  # (window, question, 1, candidate)
+    patched = patched[:, :, 0].flatten(0, 1).cpu()  # (row, candidate), row = window x question
     changes = torch.cat([by_layer[span.first : span.last + 1].amax(0) for span in spans])  # (row,)
     return _rows(items, site, spans, patched, base, other_base).assign(relative_change=changes.numpy())
 

@@ -25,6 +25,7 @@ from rebinding.experiments.tokens import prompt_blocks, relative_change, token_b
 from rebinding.experiments.tracing.request import TRACING
 from rebinding.experiments.tracing.rows import rows_of
 from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
+from rebinding.surgery.sweep import sweep
 from rebinding.task.prompts import PromptError, TokenizedPrompt, aligned
 
 Cells: TypeAlias = Tensor
@@ -66,13 +67,12 @@ def trace(
     layers: Sequence[int] | None = None,
     tokens: Sequence[int] | None = None,
     roles: Sequence[str] | None = None,
-    run_no_ops: bool = False,
 ) -> Evidence:
     """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing.rows`).
 
     `layers` are inputs of decoder layers; all layers and all `tokens` by default. With `roles`, a pair has rows only
     for its own tokens with one of these roles, whatever their positions in other pairs (`context_box` is the label of
-    every slot). `run_no_ops` also runs the cells that cannot change anything: slower, with the same numbers.
+    every slot).
     """
     check_pairs(pairs)
     layers = list(range(surgeon.anatomy.n_layers) if layers is None else layers)
@@ -84,11 +84,10 @@ def trace(
         "tokens": None if tokens is None else list(tokens),
         "roles": None if roles is None else list(roles),
         "length": len(pairs[0].original),
-        "run_no_ops": run_no_ops,
         "surgeon": type(surgeon).__name__,
     }
     tables = [
-        _map(surgeon, pairs[part], mode, layers, tokens, roles, run_no_ops)
+        _map(surgeon, pairs[part], mode, layers, tokens, roles)
         for part in prompt_blocks(surgeon, [pair.original for pair in pairs])
     ]
     return merge([TRACING.evidence(table, settings) for table in tables])
@@ -101,7 +100,6 @@ def _map(
     layers: Sequence[int],
     tokens: Sequence[int] | None,
     roles: Sequence[str] | None,
-    run_no_ops: bool,
 ) -> pd.DataFrame:
     """The map of a block of pairs; their recordings are in memory together."""
     allowed = range(len(pairs[0].original)) if tokens is None else tokens
@@ -109,7 +107,7 @@ def _map(
         allowed if roles is None else sorted({at for pair in pairs for at in _tokens_with(pair, roles)} & set(allowed))
     )
     requested = _has_role(pairs, columns, roles).expand(-1, len(layers), -1)  # (prompt, layer, token)
-    cells = requested if run_no_ops else requested & changing(pairs, layers, columns)
+    cells = requested & changing(pairs, layers, columns)
     patched = patched_logits(surgeon, pairs, cells, layers=layers, tokens=columns)
     rows = rows_of(mode, pairs, cells, patched.relative_change, patched.logits, patched.base, layers, columns)
     return rows[requested.reshape(-1).numpy()].reset_index(drop=True)
@@ -164,31 +162,23 @@ def patched_logits(
     recording = surgeon.record(token_batch([pair.counterfactual for pair in pairs]))
     new, old = (_residuals(surgeon, side, layers, tokens) for side in (originals, recording))
     changes = torch.stack([relative_change(*values).cpu() for values in zip(new, old, strict=True)], dim=1)
-    base = surgeon.run(recording, [], [_readout(candidates, length)])[0][:, 0].cpu()  # (prompt, candidate)
-    logits = base[:, None, None].repeat(1, len(layers), len(tokens), 1)  # (prompt, layer, token, candidate)
+    read, shown = Read("logits", positions=length - 1, reduce=LogitsOf(candidates)), []
     for column, token in enumerate(tokens):
-        layer, source = cells[:, :, column].T.nonzero(as_tuple=True)  # one row each, ordered by layer
-        if not source.numel():
-            continue
+        patched = [torch.nonzero(of_layer)[:, 0] for of_layer in cells[:, :, column].T]  # prompts, layer by layer
         edits = [
-            Edit("resid", layers[number], new[number][source[rows], column, None], positions=token, rows=rows)
-            for number in layer.unique().tolist()
-            for rows in [torch.nonzero(layer == number).reshape(-1)]
+            [Edit("resid", layer, values[rows, column, None], positions=token, rows=rows)] if len(rows) else []
+            for layer, values, rows in zip(layers, new, patched, strict=True)
         ]
         # a patch may be a no-op (two tokens, one residual): then the cell is the unpatched run
-        read = _readout(candidates[source], length)
-        patched = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0]  # (row, 1, candidate)
-        logits[source, layer, column] = patched[:, 0].cpu()
-    return Patched(logits, base, changes)
+        (logits,) = sweep(surgeon, recording, [[], *edits], [read], allow_noop=True)  # (variant, prompt, 1, candidate)
+        shown.append(logits[:, :, 0].cpu())
+    base, *by_layer = torch.stack(shown, dim=2).unbind()  # (prompt, token, candidate) each
+    return Patched(torch.stack(by_layer, dim=1), base[:, 0], changes)
 
 
 def _residuals(surgeon: Surgeon, recording: Recording, layers: Sequence[int], tokens: Sequence[int]) -> list[Tensor]:
     """Residuals of unedited prompts, one (prompt, token, hidden) a layer."""
     return surgeon.run(recording, [], [Read("resid", layer, positions=tokens) for layer in layers])
-
-
-def _readout(candidates: Tensor, length: int) -> Read:
-    return Read("logits", positions=length - 1, reduce=LogitsOf(candidates))
 
 
 def candidate_tokens(pairs: Sequence[TracedPair]) -> Tensor:

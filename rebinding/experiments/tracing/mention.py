@@ -25,6 +25,7 @@ from rebinding.experiments.tracing.maps import TracedPair, candidate_tokens, che
 from rebinding.experiments.tracing.request import MENTION
 from rebinding.experiments.tracing.rows import scores
 from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
+from rebinding.surgery.sweep import sweep
 
 PATCHED: Mapping[str, tuple[bool, bool]] = MappingProxyType({"swap": (False, True), "both": (True, True)})
 """Whether the context label, and the swap label, is patched with the original's."""
@@ -68,15 +69,10 @@ def _rows(
     reads = [Read("resid", layer, positions=at) for layer in layers]
     new, old = surgeon.run(originals, [], reads), surgeon.run(recording, [], reads)  # (prompt, label, hidden) a layer
     candidates, last = candidate_tokens(pairs), recording.length - 1
-    base = surgeon.run(recording, [], [Read("logits", positions=last, reduce=LogitsOf(candidates))])[0][:, 0].cpu()
-    source = torch.arange(len(pairs)).repeat(len(layers))  # (row,), row = layer x prompt
-    edits = [
-        Edit("resid", layer, values, positions=at, rows=torch.arange(len(pairs)) + place * len(pairs))
-        for place, (layer, values) in enumerate(zip(layers, new, strict=True))
-    ]
-    read = Read("logits", positions=last, reduce=LogitsOf(candidates[source]))
-    patched = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()  # (row, candidate)
-    logits = patched.reshape(len(layers), len(pairs), 1, -1).transpose(0, 1)  # (prompt, layer, 1, candidate)
+    read = Read("logits", positions=last, reduce=LogitsOf(candidates))
+    edits = [[Edit("resid", layer, values, positions=at)] for layer, values in zip(layers, new, strict=True)]
+    (results,) = sweep(surgeon, recording, [[], *edits], [read], allow_noop=True)  # (variant, prompt, 1, candidate)
+    base, logits = results[0, :, 0].cpu(), results[1:].cpu().transpose(0, 1)  # (prompt, layer, 1, candidate)
     change = torch.stack([relative_change(*values).amax(1).cpu() for values in zip(new, old, strict=True)], dim=1)
     return _table(pairs, layers, logits, base, change)
 

@@ -20,6 +20,7 @@ from rebinding.experiments.tokens import positions, prompt_blocks, relative_chan
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.request import DONORS, STORED_STATE, SpanName
 from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
+from rebinding.surgery.sweep import sweep
 from rebinding.task.prompts import PromptError, TokenizedPrompt
 
 
@@ -72,8 +73,8 @@ def _rows(
     edits = [Edit("resid", layer, values, positions=at) for layer, values in enumerate(new)]
     tokens = torch.tensor([[pair.candidates[pair.answer], _rival(pair), *pair.candidates] for pair in pairs])
     read = Read("logits", positions=recording.length - 1, reduce=LogitsOf(tokens))  # (pair, 1, token)
-    base, other = (surgeon.run(run, [], [read])[0][:, 0].cpu() for run in (recording, donor))  # (pair, token)
-    patched = surgeon.run(recording, edits, [read], allow_noop=True)[0][:, 0].cpu()  # (pair, token)
+    other = surgeon.run(donor, [], [read])[0][:, 0].cpu()  # (pair, token)
+    base, patched = sweep(surgeon, recording, [[], edits], [read], allow_noop=True)[0][:, :, 0].cpu()  # (pair, token)
     own_answer, second_answer = (tokens[:, [place]] for place in range(2))
 
     def says(logits: Tensor, answer: Tensor) -> Tensor:

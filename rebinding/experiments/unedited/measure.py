@@ -18,6 +18,7 @@ from rebinding.models.replays import NULL_SHIFT
 from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.surgery import Edit, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.recording import Recording
+from rebinding.surgery.sweep import sweep
 
 
 @measures(Ability)
@@ -94,14 +95,9 @@ def _answers(
     surgeon: Surgeon, tokens: Tensor, labels: Tensor, rivals: Tensor, where: Sequence[tuple[int, int]]
 ) -> Tensor:
     """The answers' logits and leads, first without a replay, then replayed from each place: (1 + place, prompt, 2)."""
-    n = len(tokens)
-    source = torch.arange(n).repeat(1 + len(where))  # (row,)
-    edits = [
-        Edit(
-            "resid", layer, torch.tensor([NULL_SHIFT]), positions=[token], rows=range(n * row, n * row + n), mode="add"
-        )
-        for row, (layer, token) in enumerate(where, start=1)
+    null_edits = [
+        [Edit("resid", layer, torch.tensor([NULL_SHIFT]), positions=[token], mode="add")] for layer, token in where
     ]
-    read = Read("logits", positions=[tokens.shape[1] - 1], reduce=answer_of(labels[source], rivals[source]))
-    (values,) = surgeon.run(surgeon.record(tokens), edits, [read], source=source, allow_noop=True)  # (row, 1, 3)
-    return values[:, 0, [0, 2]].reshape(1 + len(where), n, 2).cpu()
+    read = Read("logits", positions=[tokens.shape[1] - 1], reduce=answer_of(labels, rivals))
+    (values,) = sweep(surgeon, surgeon.record(tokens), [[], *null_edits], [read], allow_noop=True)
+    return values[:, :, 0, [0, 2]].cpu()

@@ -8,8 +8,8 @@ from functools import cache, cached_property
 from typing import Any
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.conditions import Condition, control_heads
-from rebinding.experiments.binding.directions import Directions, Point, measure_directions
+from rebinding.experiments.binding.conditions import Condition
+from rebinding.experiments.binding.directions import Directions, measure_directions
 from rebinding.experiments.binding.observations import every_pair
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.paper.circuit import Head
@@ -39,22 +39,17 @@ class Bench:
     def encoder(self) -> Encoder:
         return Encoder(self.tokenizer)
 
-    @property
-    def controls(self) -> tuple[Head, ...]:
-        return control_heads(self.surgeon.anatomy, self.heads)
-
     def prompts(self, name: DesignName, n: int) -> list[Encoded]:
         stories = design(name, split="evaluation") if name == "counterbalanced" else design(name)
         return self.encoder.encode(stories.prompt(number) for number in range(n))
 
-    def directions(self, name: DesignName, n: int, *, point: Point = "raw") -> Directions:
+    def directions(self, name: DesignName, n: int) -> Directions:
         stories = design(name, split="directions") if name == "counterbalanced" else design(name)
         prompts = {
             slot: self.encoder.encode(stories.direction(10_000 + number, slot) for number in range(n))
             for slot in range(SLOTS)
         }
-        heads = dict.fromkeys((*self.heads, *self.controls))
-        return measure_directions(self.surgeon, prompts, list(heads), point=point)
+        return measure_directions(self.surgeon, prompts, self.heads)
 
     def binding(
         self,
@@ -63,7 +58,6 @@ class Bench:
         *,
         n: int = 8,
         learned: int | None = None,
-        point: Point = "raw",
         **options: Any,
     ) -> Evidence:
         """Published or partner_second: from slot 1 to slot 0; counterbalanced: all ordered pairs.
@@ -71,9 +65,9 @@ class Bench:
         `learned` is the number of prompts per slot that directions are measured on.
         """
         pairs = every_pair(SLOTS) if name == "counterbalanced" else ((1, 0),)
-        settings: dict[str, Any] = {"ids": range(n), "token": self.encoder.answer_token, "controls": self.controls}
+        settings: dict[str, Any] = {"ids": range(n), "token": self.encoder.answer_token}
         settings |= {"pairs": pairs, "conditions": conditions} | options
-        directions = settings.pop("directions", None) or self.directions(name, learned or n, point=point)
+        directions = settings.pop("directions", None) or self.directions(name, learned or n)
         return run_binding(self.surgeon, self.prompts(name, n), directions, self.heads, **settings)
 
 

@@ -18,15 +18,14 @@ from rebinding.experiments.binding.conditions import (
     TABLE,
     Condition,
     Shift,
-    control_heads,
     shift_of,
 )
 from rebinding.experiments.binding.directions import (
     KINDS,
     Directions,
-    averaged_in_groups,
     measure_directions,
     published_noise,
+    shared_keys,
 )
 from rebinding.surgery import SurgeryError
 from rebinding.surgery.sites import Scope
@@ -38,9 +37,7 @@ SCOPES: tuple[Scope, ...] = ("head", "group")
 
 ANATOMY = random_model("llama").surgeon.anatomy
 DICE = torch.Generator().manual_seed(5)
-DIRECTIONS = Directions(
-    HEADS, "raw", torch.randn(3, 3, 10, generator=DICE), torch.randn(len(KINDS), 3, 3, 10, generator=DICE)
-)
+DIRECTIONS = Directions(HEADS, torch.randn(3, 3, 10, generator=DICE), torch.randn(len(KINDS), 3, 3, 10, generator=DICE))
 FROM, TARGET = torch.tensor([1, 0, 2]), torch.tensor([0, 2, 1])
 
 
@@ -88,8 +85,8 @@ def test_matched_noise_keeps_the_norm_of_the_edit_that_acts(scope: str) -> None:
     real, matched, published = shift(QK), shift(MATCHED_RANDOM[2], scope), shift(PUBLISHED_RANDOM[2])
 
     def acting(vectors: torch.Tensor) -> torch.Tensor:
-        heads = [head for layer, head in HEADS if layer == 1]
-        return averaged_in_groups(ANATOMY.parts[1], heads, vectors.flatten(0, 1)[:, :2])[1].norm(dim=-1).flatten()
+        assert shared_keys(ANATOMY, HEADS) == {(1, 0): [0, 1], (2, 1): [2]}
+        return vectors.flatten(0, 1)[:, :2].mean(1).norm(dim=-1)
 
     if scope == "group":
         torch.testing.assert_close(acting(matched.at_j), acting(real.at_j).repeat(4))
@@ -116,14 +113,6 @@ def test_relative_change_is_the_largest_added_number(slot: str) -> None:
         DIRECTIONS.q.abs().max()
     )
     torch.testing.assert_close(query, by_head)  # nobody shares a query
-
-
-def test_control_heads_are_other_heads_of_the_same_layers() -> None:
-    """As many per layer, none of them chosen, and from an untouched KV group as long as there is one."""
-    controls = control_heads(ANATOMY, HEADS)
-    assert not set(controls) & set(HEADS)
-    assert [layer for layer, _ in controls] == [layer for layer, _ in HEADS]
-    assert all(ANATOMY.parts[1].kv_head(head) != 0 for layer, head in controls if layer == 1)
 
 
 def test_invalid_conditions_are_refused() -> None:

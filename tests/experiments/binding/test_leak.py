@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
+import torch
 
-from rebinding.experiments.binding.conditions import WRONG_HEADS
-from rebinding.experiments.binding.summary import masses
+from rebinding.experiments.binding.directions import edit_keys
+from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery.sites import Scope
+from rebinding.surgery.sweep import read_heads, sweep
 from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.experiments.binding.setup import Bench, random_model
 from tests.surgery.models import Family
-
-KEYS = WRONG_HEADS[1]
-"""Shift the keys of the control heads, and read `heads`."""
-
 
 ROUNDING = allowance(1.0)
 """Runs that start at another token add up the same numbers in another order; attention is a share of one."""
 
 
 def attention_change(bench: Bench, edited: Head, read: Head, scope: Scope) -> float:
-    """The change of the attention of one head when the keys of another are shifted."""
-    pair = replace(bench, heads=(read, edited))
-    evidence = replace(pair, heads=(read,)).binding(
-        "published", [KEYS], n=2, controls=(edited,), scope=scope, directions=pair.directions("published", 2)
-    )
-    return float(np.abs(masses(evidence, "after") - masses(evidence, "before")).max())
+    """The change of the attention of one head when the key of another is shifted at a label."""
+    surgeon, prompts = bench.surgeon, bench.prompts("published", 2)
+    label, readout = (positions(prompts, role)[:, None] for role in ("context_box[0]", "readout"))
+    value = torch.ones(len(prompts), 1, 1, surgeon.anatomy.parts[edited[0]].head_dim)  # (prompt, head, token, head_dim)
+    edits = edit_keys(surgeon.anatomy, [edited], value, at=label, scope=scope)
+    recording, reads = surgeon.record(token_batch(prompts)), read_heads("pattern", [read], at=readout)
+    (patterns,) = sweep(surgeon, recording, [[], edits], reads, allow_noop=True)
+    return float((patterns[1] - patterns[0]).abs().max())
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3"])

@@ -1,4 +1,4 @@
-"""A shift of a KV head's key after RoPE: all query heads that read it get the mean of what is meant for them."""
+"""A shift of a KV head's key: all query heads that read it get the mean of what is meant for the named ones."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LAYER = 1
 
 @pytest.mark.parametrize("shared", [0, 1])
 def test_a_group_is_shifted_as_its_heads_would_be_one_by_one_by_their_mean(shared: int) -> None:
-    """Two readers are named; as sites after RoPE count query heads, the edit has to reach the third as well."""
+    """Two readers are named; the third reads the same key."""
     bench = random_model("gemma3")
     size = bench.surgeon.anatomy.parts[0].group
     readers = tuple((LAYER, shared * size + member) for member in range(size))
-    directions = replace(bench, heads=readers).directions("published", 4, point="rope")
+    directions = replace(bench, heads=readers).directions("published", 4)
     for_two = directions.of(readers[:2])
     mean = for_two.k.mean(2, keepdim=True).expand(-1, -1, size, -1)  # (kind, slot, head, head_dim)
-    expected = Directions(readers, "rope", torch.zeros_like(directions.q), mean)
+    expected = Directions(readers, torch.zeros_like(directions.q), mean)
     keys = [condition for condition in TABLE if condition.name.startswith("k_")]
     as_group = replace(bench, heads=readers[:2]).binding("published", keys, n=2, scope="group", directions=for_two)
     by_head = replace(bench, heads=readers).binding("published", keys, n=2, scope="head", directions=expected)

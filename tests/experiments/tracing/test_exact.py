@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rebinding.experiments.tracing.maps import changing, trace
+from rebinding.experiments.tracing.maps import changing, patched_logits, trace
 from rebinding.surgery import TorchSurgeon, derive
 from tests.close import allowance
 from tests.experiments.tracing.naive import random_pairs
@@ -20,12 +20,12 @@ def test_running_noop_cells_changes_nothing() -> None:
     model = tiny("llama")
     pairs = random_pairs(tokens("llama", n=4), differing=(6,))
     surgeon = TorchSurgeon(model, derive(model))
-    sparse, full = (trace(surgeon, pairs, mode="test", run_no_ops=run).rows for run in (False, True))
-    assert full["ran"].all()
-    assert not sparse["ran"].all()
-    rounding = 2 * allowance(full["answer_logit"], floor=1.0)  # a margin is a difference of two
-    for name in ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit"):
-        np.testing.assert_allclose(sparse[name].astype(float), full[name].astype(float), rtol=0, atol=rounding)
+    layers, every_token = range(surgeon.anatomy.n_layers), range(len(pairs[0].original))
+    sparse = changing(pairs, layers, every_token)
+    assert not sparse.all()
+    cells = (sparse, torch.ones_like(sparse))
+    run, run_all = (patched_logits(surgeon, pairs, part, layers=layers, tokens=every_token).logits for part in cells)
+    torch.testing.assert_close(run, run_all, rtol=0, atol=2 * allowance(run_all.numpy(), floor=1.0))
 
 
 def test_the_cells_that_run() -> None:

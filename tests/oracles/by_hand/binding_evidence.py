@@ -79,7 +79,6 @@ def _added_vectors(
     plain: Plain, request: Any, condition: Any, vectors: Vectors, heads: Any, row: Any, batch: int, draw: int
 ) -> dict[tuple[Any, str], dict[tuple[int, int], Tensor]]:
     """What is added, by part (and slot, of keys) and head, as every query head sees it."""
-    assert (condition.on, condition.query_role, condition.key_offset) == ("chosen", "readout", 0)
     i, j = int(row["i"]), int(row["j"])
     keys = vectors.k[[KINDS.index(kind) for kind in condition.means or condition.kinds]].mean(
         0
