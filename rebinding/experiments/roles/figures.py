@@ -56,7 +56,8 @@ def _title(facets: Mapping[str, Facet]) -> str:
 
 def _bars(model: ReportedModel, facets: Mapping[str, Facet]) -> Bars | None:
     control, pointer = (
-        model.find_largest_evidence(ROLES, pairs=pairs, **facets) for pairs in ("content_control", "pointer")
+        model.find_largest_evidence(ROLES, pairs=pairs, patched=None, **facets)
+        for pairs in ("content_control", "pointer")
     )
     return None if control is None or pointer is None else (control, pointer)
 

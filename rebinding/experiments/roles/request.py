@@ -73,6 +73,9 @@ class RolePair:
         return self.original.prompt.story.objects.index(self.original.prompt.answer)
 
 
+SINGLE_HEADS = "groups and single heads"
+
+
 @dataclass(frozen=True)
 class Interchange(OnPrompts):
     """Patch every group of a circuit with its attention in a counterfactual."""
@@ -101,7 +104,7 @@ class Interchange(OnPrompts):
     @property
     def facets(self) -> Mapping[str, Facet]:
         facets = {"pairs": self.counterfactual, "mode": self.mode, "direction": self.direction}
-        return {**facets, **self.prompts.facets}
+        return {**facets, **({"patched": SINGLE_HEADS} if self.single_heads else {}), **self.prompts.facets}
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from rebinding.experiments.roles.figures import role_bars
+from rebinding.experiments.roles.figures import _bars, role_bars
+from rebinding.experiments.roles.request import SINGLE_HEADS
 from rebinding.experiments.roles.summary import group_effects
+from rebinding.report.folder import Model
 from tests.experiments.binding.setup import random_model
 from tests.experiments.roles.test_roles import run
 
@@ -20,3 +25,22 @@ def test_bars_are_the_means_of_each_group() -> None:
         means = group_effects(evidence).groupby("group")[word].mean()
         assert [bar.get_height() for bar in container.patches] == pytest.approx(means.tolist(), abs=1e-6)
         assert bool(container.patches[0].get_hatch()) == (word == "new_object")
+
+
+def test_evidence_of_single_heads_has_no_bars() -> None:
+    """It has some of the groups, and more rows than the whole groups have."""
+    facets = {"mode": "published", "direction": "code", "design": "published", "cut": None}
+    whole = [
+        (run(random_model("llama"), kind, single_heads=False), kind, {}) for kind in ("content_control", "pointer")
+    ]
+    single = (run(random_model("llama"), "pointer", n=3), "pointer", {"patched": SINGLE_HEADS})
+    pieces = {
+        str(number): replace(piece, settings=piece.settings | {"facets": {**facets, **more, "pairs": pairs}})
+        for number, (piece, pairs, more) in enumerate([*whole, single])
+    }
+    model = Model(1, {"name": "made up"}, Path())
+    model.__dict__["evidence"] = pieces  # a cached property
+    bars = _bars(model, facets)
+    assert bars is not None
+    assert bars[1] is pieces["1"]
+    assert len(pieces["2"].rows) > len(pieces["1"].rows)
