@@ -25,12 +25,12 @@ from rebinding.experiments.plots import DPI, LETTERING, OKABE_ITO, over_prompts
 from rebinding.experiments.prompts import MOST_PROMPTS
 from rebinding.experiments.tracing.diagnostic import diagnose
 from rebinding.experiments.tracing.modes import trace_design
-from rebinding.experiments.tracing.panels import PANELS, PanelName, panel_mode
+from rebinding.experiments.tracing.panels import PANELS, PanelName
 from rebinding.experiments.tracing.token_maps import combined_map, mode_maps, readout_figure
 from rebinding.models import load
 from rebinding.planted import ARCHITECTURES, build
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.task.designs import DESIGNS, ModeName, design
+from rebinding.task.designs import DESIGNS, ModeName, design, mode_name
 from rebinding.task.prompts import Encoder
 
 MECHANISMS = ("recency", "pointer")
@@ -94,7 +94,7 @@ def panel_modes(choices: Sequence[str]) -> Mapping[PanelName, ModeName]:
         if not equals or panel not in PANELS:
             raise ValueError(f"--mode {choice}: give PANEL=MODE, with one of the panels {', '.join(PANELS)}")
         chosen[panel] = mode
-    return {panel: panel_mode(panel, chosen.get(panel)) for panel in PANELS}
+    return {panel: mode_name(chosen.get(panel, settings.mode)) for panel, settings in PANELS.items()}
 
 
 def key_dominance(options: argparse.Namespace) -> dict[str, Figure]:

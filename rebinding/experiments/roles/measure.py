@@ -10,7 +10,7 @@ the original does not contain in the content control; and `pointed_object`, the 
 the swap, which stands in the original where the counterfactual's answer stands in a pointer pair.
 
 A copied row may attend to keys after its query, if the group's token stands later in the counterfactual. As published,
-`future="keep"` keeps them; `"mask"` removes them and rescales the rest to sum to one; `"refuse"` raises an error.
+`future="keep"` keeps them; `"mask"` removes them and rescales the rest to sum to one.
 """
 
 from __future__ import annotations
@@ -74,8 +74,6 @@ def run_roles(
     named = {group: tuple(heads) for group, heads in groups.items() if heads}
     if not named or not pairs:
         raise SurgeryError(f"nothing to patch: {len(pairs)} pairs, and groups with heads: {list(named)}")
-    if future == "refuse":
-        _refuse_future(pairs, named, mode)
     frames = [
         frame.assign(group=group)
         for part in prompt_blocks(surgeon, [pair.original for pair in pairs], block)
@@ -118,18 +116,6 @@ def run_random_groups(
         "groups": [[list(head) for head in heads] for heads in groups],
     }
     return RANDOM_ROLES.evidence(pd.concat(frames, ignore_index=True), settings)
-
-
-def _refuse_future(pairs: Sequence[RolePair], groups: Mapping[Group, Sequence[Head]], mode: Mode) -> None:
-    for group in groups:
-        site, role = MODES[mode][group]
-        late = [pair.id for pair in pairs if pair.counterfactual.roles[role] > pair.original.roles[role]]
-        if late and site == "pattern":
-            raise SurgeryError(
-                f"group {group}: {role} stands later in the counterfactual of {len(late)} pairs (ids"
-                f" {', '.join(map(str, late[:5]))}), so their patterns look at tokens that the original's query cannot"
-                " see. Use pairs in which the role stays in place, future='mask', or future='keep' as published."
-            )
 
 
 @dataclass(frozen=True, eq=False)

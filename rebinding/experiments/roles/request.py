@@ -39,7 +39,7 @@ WHOLE_GROUP = -1
 RANDOM_GROUPS = 10
 """Random groups to compare a group of the circuit with."""
 Mode: TypeAlias = Literal["paper", "published", "own_role"]
-Future: TypeAlias = Literal["keep", "mask", "refuse"]
+Future: TypeAlias = Literal["keep", "mask"]
 Place: TypeAlias = tuple[Site, str]
 MODES: Mapping[Mode, Mapping[Group, Place]] = MappingProxyType(
     {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from rebinding.task.designs import DesignError, ModeName, mode_name
+from rebinding.task.designs import ModeName
 
 PanelName: TypeAlias = Literal["reference_box", "swap_target_box", "object"]
 
@@ -51,12 +51,3 @@ PANELS: Mapping[PanelName, Panel] = MappingProxyType(
     }
 )
 """The paper does not say which edit made which panel; this is our reading."""
-
-
-def panel_mode(panel: PanelName, mode: str | None = None) -> ModeName:
-    """The mode of a panel: ours, or another one by name."""
-    if panel not in PANELS:
-        raise DesignError(f"there is no panel {panel!r}; the panels are {', '.join(PANELS)}")
-    if mode is None:
-        return PANELS[panel].mode
-    return mode_name(mode)

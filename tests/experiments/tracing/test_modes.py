@@ -14,7 +14,7 @@ from rebinding.experiments.tracing.modes import (
     trace_design,
     traced_pair,
 )
-from rebinding.experiments.tracing.panels import PANELS, panel_mode
+from rebinding.experiments.tracing.panels import PANELS
 from rebinding.experiments.tracing.request import OVERSAMPLING, counterfactual
 from rebinding.experiments.tracing.summary import by_role
 from rebinding.task.designs import TRACING_MODES, DesignError
@@ -99,10 +99,6 @@ def test_every_mode_of_equal_length_can_be_traced() -> None:
 def test_unusable_modes_are_refused() -> None:
     with pytest.raises(DesignError, match="shorter than the original"):
         counterfactual(plan(), 0, "no_swap")
-    with pytest.raises(DesignError, match="no panel 'table'"):
-        panel_mode("table")  # type: ignore[arg-type]  # what is tested
-    with pytest.raises(DesignError, match="no tracing mode"):
-        panel_mode("object", "nothing")
     with pytest.raises(PromptError, match="no pairs"):
         trace(surgeon(), [], mode="m")
     traced = pair("target_box")
@@ -111,11 +107,8 @@ def test_unusable_modes_are_refused() -> None:
 
 
 def test_panels_name_modes_that_change_the_answer() -> None:
-    for panel, panel_settings in PANELS.items():
-        assert panel_mode(panel) == panel_settings.mode
-        for mode in (panel_settings.mode, *panel_settings.alternatives):
-            assert TRACING_MODES[mode].changes_answer
-            assert panel_mode(panel, mode) == mode
+    for settings in PANELS.values():
+        assert all(TRACING_MODES[mode].changes_answer for mode in (settings.mode, *settings.alternatives))
 
 
 @pytest.mark.parametrize("distractor", ["before", "after"])
