@@ -162,18 +162,21 @@ def patched_logits(
     recording = surgeon.record(token_batch([pair.counterfactual for pair in pairs]))
     new, old = (_residuals(surgeon, side, layers, tokens) for side in (originals, recording))
     changes = torch.stack([relative_change(*values).cpu() for values in zip(new, old, strict=True)], dim=1)
-    read, shown = Read("logits", positions=length - 1, reduce=LogitsOf(candidates)), []
+    read = Read("logits", positions=length - 1, reduce=LogitsOf(candidates))
+    base = surgeon.run(recording, [], [read])[0][:, 0].cpu()  # (prompt, candidate)
+    logits = base[:, None, None].repeat(1, len(layers), len(tokens), 1)  # (prompt, layer, token, candidate)
     for column, token in enumerate(tokens):
-        patched = [torch.nonzero(of_layer)[:, 0] for of_layer in cells[:, :, column].T]  # prompts, layer by layer
+        rows_of_layer = [torch.nonzero(of_layer)[:, 0] for of_layer in cells[:, :, column].T]
+        patched = [number for number, rows in enumerate(rows_of_layer) if len(rows)]
         edits = [
-            [Edit("resid", layer, values[rows, column, None], positions=token, rows=rows)] if len(rows) else []
-            for layer, values, rows in zip(layers, new, patched, strict=True)
+            [Edit("resid", layers[number], new[number][rows, column, None], positions=token, rows=rows)]
+            for number in patched
+            for rows in [rows_of_layer[number]]
         ]
-        # a patch may be a no-op (two tokens, one residual): then the cell is the unpatched run
-        (logits,) = sweep(surgeon, recording, [[], *edits], [read], allow_noop=True)  # (variant, prompt, 1, candidate)
-        shown.append(logits[:, :, 0].cpu())
-    base, *by_layer = torch.stack(shown, dim=2).unbind()  # (prompt, token, candidate) each
-    return Patched(torch.stack(by_layer, dim=1), base[:, 0], changes)
+        if edits:  # a patch may be a no-op (two tokens, one residual): then the cell is the unpatched run
+            (values,) = sweep(surgeon, recording, edits, [read], allow_noop=True)  # (layer, prompt, 1, candidate)
+            logits[:, patched, column] = values[:, :, 0].cpu().transpose(0, 1)
+    return Patched(logits, base, changes)
 
 
 def _residuals(surgeon: Surgeon, recording: Recording, layers: Sequence[int], tokens: Sequence[int]) -> list[Tensor]:
