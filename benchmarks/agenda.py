@@ -87,6 +87,11 @@ def run_block(bench: Workbench, request: Request) -> None:
         measure_of(type(request))(bench, request)
 
 
+def share_of(part: Part) -> float:
+    """The cost of the whole request as a multiple of its part's; less where `once` is a large share of the part."""
+    return part.repeats * part.n / part.block
+
+
 def times(bench: Workbench, kinds: Sequence[Kind], most: float) -> Iterator[str]:
     """A line for each kind, then the sums of all that were run, in minutes."""
     device = bench.loaded_model.device
@@ -96,7 +101,7 @@ def times(bench: Workbench, kinds: Sequence[Kind], most: float) -> Iterator[str]
     for kind in kinds:
         line, part = kind.line, kind.part
         at_best = line.seconds * kind.count / 60
-        if line.seconds / part.share > most:
+        if line.seconds / share_of(part) > most:
             yield f"{line.name:52} left out, {at_best:.1f} minutes at best"
             continue
         for needed in tensor_requests(part.request):
@@ -107,11 +112,11 @@ def times(bench: Workbench, kinds: Sequence[Kind], most: float) -> Iterator[str]
             with measure_usage(device) as usage:
                 run_block(bench, part.request)
             usages.append(usage)
-        minutes = usages[1].seconds * part.share * kind.count / 60
+        minutes = usages[1].seconds * share_of(part) * kind.count / 60
         total, best = total + minutes, best + at_best
         name = line.name + (f" (x{kind.count})" if kind.count > 1 else "")
         seconds = f"{usages[0].seconds:9.3f} {usages[1].seconds:8.3f} {usages[1].extra / GB:6.1f}"
-        launches = line.launches / part.share
+        launches = line.launches / share_of(part)
         yield f"{name:52} {seconds} {line.blocks:7} {minutes:8.2f} {at_best:8.2f} {launches:9.0f}"
     yield f"{'all that were run':52} {'':9} {'':8} {'':6} {'':7} {total:8.2f} {best:8.2f}"
 
@@ -120,7 +125,7 @@ def counts(kinds: Sequence[Kind]) -> Iterator[str]:
     """A line for each kind: what is counted of one block without a device."""
     yield f"{'':52} {'N':>5} {'blocks':>7} {'rows':>7} {'launches':>9} {'GB moved':>9} {'PFLOP':>8}"
     for kind in kinds:
-        line, share = kind.line, kind.part.share
+        line, share = kind.line, share_of(kind.part)
         name = line.name + (f" (x{kind.count})" if kind.count > 1 else "")
         block = f"{line.launches / share:9.0f} {line.bytes_moved / share / GB:9.1f} {line.flop / share / PETA:8.4f}"
         yield f"{name:52} {line.n:5} {line.blocks:7} {line.rows:7} {block}"
