@@ -40,14 +40,12 @@ CONTROLLED_LINK: dict[str, Any] = {
           f"Path patching finds heads of the published group {group} again, beyond chance.",
           "the table of heads of the four models", "set", ("share",),
           "overlap of the heads that a stage keeps with the published group, of a group of one or two heads the sum of"
-          " their ranks among all senders of the stage; chance is a blind draw from all heads",
+          " their ranks among all senders of the stage; chance is a blind draw with as many heads in each layer; beside"
+          " it our own selections on either half of the prompts, receivers held",
           "all layers and heads; published naming order, whole KV groups; one of three kinds of noise, other heads"
           " frozen or not, D received by keys and values or by the query", n=100, group=group, long=True)
     for group in "ABCDE"),
     controlled={
-        "statistic": "overlap with the published group, of a group of one or two heads the sum of their ranks within"
-        " their layers; chance is a blind draw with as many heads in each layer; beside it our own selection on"
-        " resampled prompts, receivers held",
         "where": "all layers and heads; counterbalanced prompts, independent noise, everything else frozen; scored by"
         " the answer's lead in logits",
     })  # fmt: skip

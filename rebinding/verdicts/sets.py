@@ -170,7 +170,7 @@ def absence(selections: Sequence[Collection[Hashable]], *, level: float = 0.05) 
     """Our selection of a group is empty, which the paper's is not. Would it be empty on most other prompts?
 
     `selections` are ours on resampled prompts, which stay close to ours; so a majority of them says too little (it errs
-    in 20 to 30 % where one head is on the verge). NOT REPLICATED if a selection with heads is among them with
+    in a third of runs where one head is on the verge). NOT REPLICATED if a selection with heads is among them with
     probability at most `level`, as in a percentile bootstrap.
     """
     with_heads = sum(len(selection) > 0 for selection in selections)

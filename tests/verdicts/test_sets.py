@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rebinding.verdicts import emptiness, overlap
+from rebinding.verdicts import absence, emptiness, overlap
 from tests.verdicts.simulation import rate_is_at_most
 
 HEADS = [(layer, head) for layer in range(10) for head in range(10)]
@@ -136,6 +136,15 @@ def test_empty_groups():
     assert emptiness([], empty=True, selections=[[]] * 2).needed_n == 3
     assert emptiness([], empty=True, selections=[]).outcome == "INCONCLUSIVE"
     assert emptiness([], empty=True, selections=[[], [], GROUP]).needed_n is None
+
+
+def test_an_empty_group_is_absent_if_hardly_any_resample_has_heads():
+    """One in twenty: none of 19 (p = 1 / 20), one of 39, not one of 20."""
+    for with_heads, empty, outcome in ((0, 19, "NOT REPLICATED"), (1, 38, "NOT REPLICATED"), (1, 19, "INCONCLUSIVE")):
+        verdict = absence([GROUP] * with_heads + [[]] * empty)
+        assert (verdict.outcome, verdict.p_value) == (outcome, (1 + with_heads) / (1 + with_heads + empty))
+    assert absence([[]] * 18).outcome == "INCONCLUSIVE"
+    assert absence([[]] * 20, level=0.01).outcome == "INCONCLUSIVE"
 
 
 def test_misuse_is_explained():
