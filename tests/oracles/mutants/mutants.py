@@ -48,14 +48,14 @@ MUTANTS = (
         "skip an edit",
         f"{EXPERIMENTS}/binding/shifts.py",
         "if shift.q is not None:",
-        "if shift.q is not None and values is not None:",
+        "if shift.q is not None and shift.at_i is not None:",
         make_cells(POINTER, "binding.q_redirects", "binding.table.q.switch"),
     ),
     Mutant(
         "give the clean run back",
         f"{EXPERIMENTS}/tracing/maps.py",
-        "logits[source, layer, column] = patched[:, 0].cpu()",
-        "logits[source, layer, column] = base[source]",
+        "logits[:, patched, column] = values[:, :, 0].cpu().transpose(0, 1)",
+        "logits[:, patched, column] = base[:, None]",
         make_cells(POINTER, "tracing.boxes_emerge_after_swap", "tracing.object_direct.controlled"),
     ),
     Mutant(
@@ -82,8 +82,8 @@ MUTANTS = (
     Mutant(
         "read the wrong position",
         f"{EXPERIMENTS}/binding/observations.py",
-        'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]',
-        'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None] - 1',
+        'readout = positions(cases.prompts, "readout")[cases.source][:, None]',
+        'readout = positions(cases.prompts, "readout")[cases.source][:, None] - 1',
         make_cells(POINTER, "binding.q_redirects", "binding.table.k_both.dR"),
     ),
     Mutant(
