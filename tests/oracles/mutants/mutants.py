@@ -56,7 +56,7 @@ MUTANTS = (
         f"{EXPERIMENTS}/tracing/maps.py",
         "logits[:, patched, column] = values[:, :, 0].cpu().transpose(0, 1)",
         "logits[:, patched, column] = base[:, None]",
-        make_cells(POINTER, "tracing.boxes_emerge_after_swap", "tracing.object_direct.controlled"),
+        make_cells(POINTER, "tracing.boxes_emerge_after_swap.controlled", "tracing.object_direct.controlled"),
     ),
     Mutant(
         "patch a prompt with itself",
