@@ -97,7 +97,9 @@ def compare_with_published_group(claim: Claim, study: Study, group: str, name: s
     discovery, conventions = study.discoveries(claim)[name], study.conventions(claim)
     discovered, published = discovery.circuit.group(group), study.circuit.group(group)
     while group not in discovery.evidence:  # this stage had no receivers, so the one that looked for them decides
-        group = STAGE_BY_NAME[group].receivers or "A"
+        receivers = STAGE_BY_NAME[group].receivers
+        assert receivers is not None, "the first stage, which reads the logits, is always run"
+        group = receivers
     exclude = discovery.circuit.group("B") if group == "A" else ()
     selection: Any = discovery.evidence[group], conventions.score, conventions.select, exclude
     if not discovered:

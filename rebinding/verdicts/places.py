@@ -20,8 +20,7 @@ from rebinding.verdicts.power import needed_units
 def effect_somewhere(values: npt.ArrayLike, *, margin: float, support: Support, level: float = 0.05) -> Verdict:
     """Is there an effect at one place at least? `values` are (places, prompts), all within `support`.
 
-    The range is needed: among many places one has equal values by chance, which without a range look sure (16 prompts,
-    100 places, one value in ten huge: 27 % wrong).
+    The range is needed: among a hundred places some have none of the rare low values, so that they look sure.
 
     REPLICATED if one place is surely positive (and not surely negligible), NOT REPLICATED if every place is surely
     below the margin. The verdict has the numbers of the place with the largest mean among the deciding ones.

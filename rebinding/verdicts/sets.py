@@ -5,7 +5,7 @@ much of our own selection returns on other prompts).
 
 Knowing only the layers of a group already gives more overlap with the published heads than a random draw from all
 heads: draws from the published layers and two on either side pass that null in 40 % (twenty heads in four layers). So
-there are two nulls. `universe`, for the published procedure: all heads alike, hypergeometric. `layers`: as many heads
+there are two nulls. `universe`: all heads alike, hypergeometric. `layers`: as many heads
 in every layer as our selection has there, drawn at random within the layer. The overlap is then a sum of independent
 hypergeometric counts, and its distribution is their convolution. A draw that knows only its layers is uniform within
 them, so it passes this null in at most 5 %, whichever layers it knows.

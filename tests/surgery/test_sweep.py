@@ -52,11 +52,12 @@ def test_a_variant_of_many_is_the_run_of_its_edits(surgeon: TorchSurgeon) -> Non
     for values, *expected in zip(together, *alone, strict=True):
         close = allowance(torch.stack(expected).numpy())
         torch.testing.assert_close(values, torch.stack(expected), rtol=0, atol=close)
-    shown = [(logits - clean).abs().amax() for logits in together[0]]
-    assert shown[0] == 0
-    assert min(shown[1:]) > MIN_CHANGE_SHARE * allowance(clean.numpy())
-    assert not torch.equal(together[0][3], together[0][4]), "set and then added to, and the other way round"
-    assert torch.equal(together[0][5][1], clean[1]), "the prompt that no edit names"
+    shown, close = together[0], allowance(clean.numpy())
+    sizes = [(logits - clean).abs().amax() for logits in shown]
+    assert sizes[0] <= close
+    assert min(sizes[1:]) > MIN_CHANGE_SHARE * close
+    assert (shown[3] - shown[4]).abs().amax() > MIN_CHANGE_SHARE * close, "set, added to; and the other way round"
+    torch.testing.assert_close(shown[5][1], clean[1], rtol=0, atol=close, msg="no edit names this prompt")
 
 
 def test_rows_may_continue_any_prompts(surgeon: TorchSurgeon) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rebinding.experiments.tokens import positions, prompt_blocks, token_batch
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Anatomy, Edit, Read, Surgeon, SurgeryError
+from rebinding.surgery import Anatomy, Edit, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
 from rebinding.surgery.sweep import by_layer, edit_heads, read_heads
 from rebinding.task.prompts import Encoded
@@ -101,20 +101,19 @@ def read_vectors(
 ) -> tuple[Tensor, Tensor]:
     """Queries (prompt, head, head_dim) at the readout, and keys (prompt, head, token, head_dim) at some tokens
     (prompt, token), in float32. Heads narrower than the widest one end in zeros."""
-    parts, layers = surgeon.anatomy.parts, by_layer(heads)
+    parts, layers, shared = surgeon.anatomy.parts, by_layer(heads), shared_keys(surgeon.anatomy, heads)
     recording = surgeon.record(token_batch(prompts), keep={"k"})
-    owners = {layer: [parts[layer].kv_head(heads[place][1]) for place in at] for layer, at in layers.items()}
     queries = surgeon.run(recording, [], read_heads("q", heads, at=positions(prompts, "readout")[:, None]))
-    keys = surgeon.run(
-        recording, [], [Read("k", layer, positions=tokens, heads=sorted(set(of))) for layer, of in owners.items()]
-    )
+    keys = surgeon.run(recording, [], read_heads("k", list(shared), at=tokens))
     head_dim = max(parts[layer].head_dim for layer in layers)
     q = torch.zeros(len(prompts), len(heads), head_dim)
     k = torch.zeros(len(prompts), len(heads), tokens.shape[1], head_dim)
     for (layer, at), query, key in zip(layers.items(), queries, keys, strict=True):
-        width, shared = parts[layer].head_dim, sorted(set(owners[layer]))
+        width = parts[layer].head_dim
         q[:, at, :width] = query[:, :, 0].to(q)
-        k[:, at, :, :width] = key[:, [shared.index(head) for head in owners[layer]]].to(k)
+        readers = [places for (of, _), places in shared.items() if of == layer]
+        for number, places in enumerate(readers):
+            k[:, places, :, :width] = key[:, [number]].to(k)
     return q, k
 
 

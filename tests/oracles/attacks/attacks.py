@@ -66,8 +66,8 @@ def repeated_selection(dice: np.random.Generator, *, senders: int, z: float, top
     """
     shift = np.zeros(LAYERS * WIDTH)
     shift[dice.permutation(LAYERS * WIDTH)[:senders]] = -z / np.sqrt(PROMPTS)
-    ours, theirs = (stage(dice.standard_normal((PROMPTS, len(shift))) + shift, top_k) for _ in range(2))
-    own, published = selected(ours, "published"), selected(theirs, "published")
+    ours, paper = (stage(dice.standard_normal((PROMPTS, len(shift))) + shift, top_k) for _ in range(2))
+    own, published = selected(ours, "published"), selected(paper, "published")
     options: Any = {"universe": len(shift), "null": "layers", "layers": LAYERS}
     resampled = [(own, heads) for heads in reselected(ours, "logit", "published")]
     halves = selected_on_halves(ours, "logit", "published")
