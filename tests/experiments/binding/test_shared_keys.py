@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from rebinding.experiments.binding.conditions import TABLE
-from rebinding.experiments.binding.directions import Directions
+from rebinding.experiments.binding.directions import Directions, read_vectors
+from rebinding.experiments.tokens import positions, token_batch
+from rebinding.surgery import Read
 from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.experiments.binding.setup import random_model
 
@@ -35,3 +37,17 @@ def test_a_group_is_shifted_as_its_heads_would_be_one_by_one_by_their_mean(share
     assert abs(as_group.rows[after].to_numpy() - read[after].to_numpy()).max() <= close
     clean = read[[name.replace("after", "before") for name in after]].to_numpy()
     assert abs(read[after].to_numpy() - clean).max() > MIN_CHANGE_SHARE * close
+
+
+def test_each_head_has_the_key_that_it_reads() -> None:
+    """Of two keys in one layer, in an order in which heads of another layer stand between."""
+    bench = random_model("llama")
+    surgeon, prompts, heads = bench.surgeon, bench.prompts("published", 2), ((1, 4), (2, 1), (1, 0), (1, 3))
+    assert [surgeon.anatomy.parts[1].kv_head(head) for layer, head in heads if layer == 1] == [1, 0, 1]
+    label = positions(prompts, "context_box[0]")[:, None]
+    _, keys = read_vectors(surgeon, prompts, label, heads)  # (prompt, head, token, head_dim)
+    for place, (layer, head) in enumerate(heads):
+        key_head = surgeon.anatomy.parts[layer].kv_head(head)
+        read = Read("k", layer, positions=label, heads=[key_head])
+        (expected,) = surgeon.run(surgeon.record(token_batch(prompts)), [], [read])
+        torch.testing.assert_close(keys[:, [place]], expected, rtol=0, atol=allowance(expected.numpy()))
