@@ -18,12 +18,10 @@ import torch
 
 from benchmarks.edges import Link, attributed, classify_place, separate_keys
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.search.effects import EDGE_SHARE
 from rebinding.experiments.search.measure import search_pairs
-from rebinding.experiments.search.pairs import Pairs
-from rebinding.experiments.search.recorded_pairs import record_pairs
+from rebinding.experiments.search.pairs import Pairs, record_pairs
 from rebinding.experiments.search.request import Settings
-from rebinding.experiments.search.search import MeasuredSteps, Search
+from rebinding.experiments.search.search import EDGE_SHARE, MeasuredSteps, Search
 from rebinding.paper.graph import Node
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive

@@ -31,7 +31,8 @@ from rebinding.cost.lines import Device, Line, grouped
 from rebinding.evidence import Request
 from rebinding.evidence.activations import Activations
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.workbench import Workbench, measure_of, tensor_requests, tensors_of
+from rebinding.experiments.table import experiment_of
+from rebinding.experiments.workbench import Workbench, tensor_requests
 from rebinding.models import ALIASES
 from rebinding.models.devices import check_dtype
 from rebinding.study.log import EvidenceLog
@@ -80,11 +81,11 @@ def run_block(bench: Workbench, request: Request) -> None:
     """Compute one block. The tensors that it needs are there already; no recording of an earlier block is."""
     surgeon = bench.surgeon
     surgeon.recordings.entries.clear()  # type: ignore[attr-defined]  # a torch surgeon
-    compute = tensors_of(type(request))
-    if compute is not None:
-        Activations(compute(bench, request))
+    experiment = experiment_of(type(request))
+    if experiment.makes == "tensors":
+        Activations(experiment.tensors(bench, request))
     else:
-        measure_of(type(request))(bench, request)
+        experiment.evidence(bench, request)
 
 
 def share_of(part: Part) -> float:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from rebinding.experiments.search.recorded_pairs import RecordedPairs
+from rebinding.experiments.search.pairs import RecordedPairs
 
 Link: TypeAlias = tuple[tuple[int, int, str], tuple[int, int] | None, str]
 """Sender with its kind of token, receiver (None: the logits), and component."""

@@ -23,7 +23,7 @@ from rebinding.engines.on_ray import RayWorkerPool
 from rebinding.engines.tasks import Task
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Comparison, request_ablation
-from rebinding.experiments.paths.discovery import discover_circuit
+from rebinding.experiments.paths.measure import discover_circuit
 from rebinding.experiments.paths.request import conventions_of_plant, draw_noise_pairs
 from rebinding.experiments.tracing.request import answered_ids, request_map
 from rebinding.paper.circuit import Circuit

@@ -25,7 +25,7 @@ from benchmarks.model import HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, ROLES, TOKE
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
 from rebinding.experiments.binding.directions import KINDS, Directions, shared_keys
-from rebinding.experiments.binding.shifts import run_binding
+from rebinding.experiments.binding.measure import run_binding
 from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from rebinding.surgery.sweep import by_layer

@@ -2,7 +2,7 @@
 
 The stages look at every head at one token for each group, and are told which component it feeds. The search looks at
 every head at every token, at queries, keys and values apart, and then measures every arrow between what it found. What
-it leaves out is said in `rebinding/experiments/search/effects.py`; with `exhaustive` every row is run.
+it leaves out is said in `rebinding/experiments/search/search.py`; with `exhaustive` every row is run.
 On a plant most heads do nothing, as on a real model; on random weights all do, and nothing could be left out.
 """
 
@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import median_seconds
-from rebinding.experiments.paths.discovery import discover
-from rebinding.experiments.paths.measure import to_noise_pairs
+from rebinding.experiments.paths.measure import discover, to_noise_pairs
 from rebinding.experiments.prompts import EncodedPrompts, Prompts
 from rebinding.experiments.search.measure import search_pairs
 from rebinding.experiments.search.request import Settings

@@ -16,9 +16,8 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing.maps import TracedPair, changing, patched_logits
-from rebinding.experiments.tracing.modes import traced_pair
-from rebinding.experiments.tracing.panels import PANELS
+from rebinding.experiments.tracing.maps import TracedPair, changing, patched_logits, traced_pair
+from rebinding.report.figures.tracing import PANELS
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder

@@ -9,9 +9,8 @@ from functools import wraps
 from claims.catalogue import Test
 from claims.parts import judge_studies
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.candidates import candidates
-from rebinding.experiments.binding.row_conditions import RowConditions
-from rebinding.experiments.binding.slots import attention_on_slots, share_of_examples
+from rebinding.experiments.binding.conditions import RowConditions, candidates
+from rebinding.experiments.binding.summary import attention_on_slots, share_of_examples
 from rebinding.experiments.roles.request import candidate_conventions
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import RolesConventions

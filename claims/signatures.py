@@ -21,7 +21,7 @@ from claims.conventions import with_attention, with_shared_keys
 from claims.parts import NO_OP_GATE
 from claims.shifts import mean_exceeds, mean_is_above, mean_is_not_positive
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.candidates import SOURCE
+from rebinding.experiments.binding.conditions import SOURCE
 from rebinding.experiments.binding.summary import Array, controls, shift
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.study.study import Study

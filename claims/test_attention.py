@@ -9,8 +9,7 @@ from typing import Any
 from claims.catalogue import row
 from claims.parts import NO_OP_GATE, SHARES, judge_candidates
 from rebinding.evidence import Evidence
-from rebinding.experiments.attention.request import request_attention, request_shaped_attention
-from rebinding.experiments.attention.summary import by_token, even
+from rebinding.experiments.attention import by_token, even, request_attention, request_shaped_attention
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.numbers import Group
 from rebinding.study.study import Study

@@ -16,7 +16,7 @@ from rebinding.experiments.circuit.summary import gate_other_heads, of_circuit, 
 from rebinding.experiments.paths.summary import reselected, selected_on_halves
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.search.summary import led_by_expected
-from rebinding.experiments.static.request import (
+from rebinding.experiments.static import (
     discover_static_circuit,
     request_bystander_questions,
     request_other_questions_of_refill,

@@ -11,8 +11,7 @@ from claims.catalogue import row
 from claims.shifts import exceeds_draws, mean_is_above, mean_is_zero
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import Array, shift
-from rebinding.experiments.swap_labels.request import request_label_exchange
-from rebinding.experiments.swap_labels.summary import label_shift
+from rebinding.experiments.swap_labels import label_shift, request_label_exchange
 from rebinding.paper.claim import Claim, Metric
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, guarded, reported

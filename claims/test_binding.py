@@ -22,8 +22,7 @@ from claims.shifts import (
     switches,
     unit_of,
 )
-from rebinding.experiments.attention.request import request_attention
-from rebinding.experiments.attention.summary import by_token
+from rebinding.experiments.attention import by_token, request_attention
 from rebinding.experiments.binding.summary import controls, shift
 from rebinding.paper.claim import Claim, Metric
 from rebinding.study.study import Study

@@ -15,20 +15,18 @@ from matplotlib.figure import Figure
 
 from rebinding.cli.checks import check_number, check_output_folder
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.conditions import QK, K, Q
+from rebinding.experiments.binding.conditions import QK, K, Q, every_pair
 from rebinding.experiments.binding.directions import measure_directions
-from rebinding.experiments.binding.figures import dot
-from rebinding.experiments.binding.observations import every_pair
-from rebinding.experiments.binding.shifts import run_binding
+from rebinding.experiments.binding.measure import run_binding
 from rebinding.experiments.binding.summary import per_example
-from rebinding.experiments.plots import DPI, LETTERING, OKABE_ITO, over_prompts
 from rebinding.experiments.prompts import MOST_PROMPTS
-from rebinding.experiments.tracing.diagnostic import diagnose
-from rebinding.experiments.tracing.modes import trace_design
-from rebinding.experiments.tracing.panels import PANELS, PanelName
-from rebinding.experiments.tracing.token_maps import combined_map, mode_maps, readout_figure
+from rebinding.experiments.tracing.maps import trace_design
+from rebinding.experiments.tracing.measure import diagnose
 from rebinding.models import load
 from rebinding.planted import ARCHITECTURES, build
+from rebinding.report.figures.binding import dot
+from rebinding.report.figures.figure import DPI, LETTERING, OKABE_ITO, over_prompts
+from rebinding.report.figures.tracing import PANELS, PanelName, combined_map, mode_maps, readout_figure
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import DESIGNS, ModeName, design, mode_name
 from rebinding.task.prompts import Encoder

@@ -14,11 +14,11 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.figures import dot
 from rebinding.experiments.binding.request import BINDING
 from rebinding.experiments.binding.summary import per_example
-from rebinding.experiments.plots import DPI, LETTERING, OKABE_ITO
 from rebinding.learned.shelf import parse
+from rebinding.report.figures.binding import dot
+from rebinding.report.figures.figure import DPI, LETTERING, OKABE_ITO
 from rebinding.report.folder import Model, Run, read
 from rebinding.verdicts.judgement import RUN, Judgement
 

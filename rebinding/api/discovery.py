@@ -13,16 +13,16 @@ import torch
 from rebinding.api.model import Model
 from rebinding.api.patching import noise_pairs
 from rebinding.api.prompts import Pairs, Prompts
-from rebinding.experiments.answers import Answers, full_model
 from rebinding.experiments.circuit.ablation import evaluate as evaluate_circuits
 from rebinding.experiments.circuit.ablation import mean_z
-from rebinding.experiments.circuit.random_circuits import draw_circuits
-from rebinding.experiments.paths.discovery import discover as discover_by_stages
+from rebinding.experiments.paths.measure import discover as discover_by_stages
 from rebinding.experiments.paths.request import PAPER
+from rebinding.experiments.random_draws import draw_circuits
 from rebinding.experiments.search.pairs import Pairs as SearchPairs
 from rebinding.experiments.search.pairs import first_changes
 from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
+from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Graph
 from rebinding.surgery.checks import SurgeryError, check_word

@@ -111,7 +111,7 @@ def run(options: argparse.Namespace, bench: Workbench) -> int:
     if options.graph:
         graphs.save(graph, owner_of(loaded_model), options.graph)
     if options.figure:
-        from rebinding.experiments.search.figures import draw_graph
+        from rebinding.report.figures.circuits import draw_graph
 
         draw_graph(graph, loaded_model.anatomy.n_layers, loaded_model.name).savefig(options.figure)
     return 0

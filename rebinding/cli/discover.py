@@ -19,7 +19,7 @@ from rebinding.cli.options import HELP, MODEL, design_help
 from rebinding.engines import choice as engines
 from rebinding.evidence.shards import put_in_place
 from rebinding.evidence.store import Store, default_root
-from rebinding.experiments.paths.discovery import Discovery, discover_by
+from rebinding.experiments.paths.measure import Discovery, discover_by
 from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, Frozen, Paths, PathSettings, Stage
 from rebinding.experiments.paths.summary import MIN_EFFECT, Scale, Selection
 from rebinding.experiments.prompts import MOST_PROMPTS
@@ -152,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
     if options.circuit:
         put_in_place({options.circuit: lambda path: save(discovery.circuit, owner_of(loaded_model), path)})
     if options.figure:
-        from rebinding.experiments.circuit.figures import draw_circuit
+        from rebinding.report.figures.circuits import draw_circuit
 
         draw_circuit(discovery.circuit, loaded_model.anatomy.n_layers, loaded_model.name).savefig(options.figure)
     return 0

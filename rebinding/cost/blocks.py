@@ -12,7 +12,7 @@ from rebinding.experiments.binding.request import Exchange, MeanVectors, Shifts
 from rebinding.experiments.circuit.request import Pruning
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import EncodedPrompts, Prompts
-from rebinding.experiments.swap_labels.request import LabelExchange
+from rebinding.experiments.swap_labels import LabelExchange
 from rebinding.experiments.tracing.request import OfMode
 from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import CircuitHead

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebinding.evidence import PromptSet, Request
-from rebinding.experiments.attention.request import AttentionToRoles
+from rebinding.experiments.attention import AttentionToRoles
 from rebinding.experiments.binding.request import Shifts
 from rebinding.experiments.circuit.request import Ablation, Pruning
 from rebinding.experiments.paths.request import Paths

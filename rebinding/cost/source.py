@@ -20,7 +20,8 @@ from rebinding.cost.names import name_of
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.activations import Activations
 from rebinding.experiments.search.request import Crossings, Losses, SearchedCircuit, Step
-from rebinding.experiments.workbench import Workbench, measure_of, tensor_requests, tensors_of
+from rebinding.experiments.table import experiment_of
+from rebinding.experiments.workbench import Workbench, tensor_requests
 from rebinding.paper.circuit import Circuit
 
 BRANCHING = (Crossings, SearchedCircuit, Step, Losses)
@@ -84,7 +85,7 @@ class CostSource:
         for needed in tensor_requests(request):
             self._add_tensors(needed)
         part = first_block(request, self.bench)
-        measure = measure_of(type(request))
+        measure = experiment_of(type(request)).evidence
 
         def run(of: Request) -> tuple[Evidence, BlockCost]:
             return self._cost_once(self._evidence, of, lambda: measure(self.bench, of))
@@ -105,8 +106,7 @@ class CostSource:
         if request.key in self.lines:
             return
         part = first_block(request, self.bench)
-        compute = tensors_of(type(request))
-        assert compute is not None
+        compute = experiment_of(type(request)).tensors
         tensors, cost = self._cost_once(
             self._tensors, part.request, lambda: Activations(compute(self.bench, part.request))
         )

@@ -13,7 +13,8 @@ from rebinding.engines.tasks import Address, ComputeTask, Failure, LoadOptions, 
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.store import Content, Store
-from rebinding.experiments.workbench import Workbench, function_of, tensor_requests
+from rebinding.experiments.table import experiment_of
+from rebinding.experiments.workbench import Workbench, tensor_requests
 
 
 class Memory:
@@ -103,7 +104,7 @@ class DriverSource:
             yield self._task(block, tensors)
 
     def _task(self, request: Request, tensors: list[Request] | None = None) -> ComputeTask:
-        module = function_of(type(request)).__module__
+        module = experiment_of(type(request)).run.__module__
         inputs = tuple(self.bench.address(needed) for needed in tensors or ())
         task = ComputeTask(self.load_options, request, module, self.bench.address(request), inputs)
         if task.id in self.failed:

@@ -29,7 +29,8 @@ from rebinding.engines.tasks import (
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.store import shelf_of
-from rebinding.experiments.workbench import Workbench, tensors_of
+from rebinding.experiments.table import experiment_of
+from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, load
 
 
@@ -74,7 +75,7 @@ class Worker:
         importlib.import_module(task.module)  # a measure outside the package registers itself on import
         self.memory.shards.update(inputs)
         try:
-            if tensors_of(type(task.request)):
+            if experiment_of(type(task.request)).makes == "tensors":
                 bench.forget(task.request)
                 bench.tensors(task.request)
             else:

@@ -12,7 +12,7 @@ import torch
 
 from rebinding.evidence import OnPrompts, PromptSet, Request
 from rebinding.evidence.request import digest
-from rebinding.experiments.answers import Answers
+from rebinding.experiments.tokens import Answers
 from rebinding.task.answers import AnswerSet, is_single_token
 from rebinding.task.designs import Design, Pair, design
 from rebinding.task.prompts import Encoded, Encoder, Prompt

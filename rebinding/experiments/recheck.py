@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from itertools import groupby
-from pkgutil import walk_packages
 
 import numpy as np
 import pandas as pd
@@ -25,9 +22,9 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from statsmodels.stats.proportion import proportion_confint
 
-import rebinding.experiments as experiments
 from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.table import EXPERIMENTS
 from rebinding.experiments.workbench import Workbench
 from rebinding.models.devices import check_dtype, torch_dtype
 
@@ -134,11 +131,11 @@ def is_per_prompt(request: Request, evidence: Evidence) -> bool:
 
 def rebuild(evidence: Evidence, name: str) -> Request:
     """The request of a piece of evidence, from its settings."""
-    cls = request_classes().get(evidence.experiment)
-    if cls is None:
+    experiment = EXPERIMENTS.get(evidence.experiment)
+    if experiment is None:
         raise RecheckError(f"{name}: this version has no experiment {evidence.experiment!r}")
     try:
-        request = TypeAdapter(cls).validate_python(evidence.settings["request"])
+        request = TypeAdapter(experiment.request).validate_python(evidence.settings["request"])
     except (ValidationError, KeyError) as error:
         raise RecheckError(f"{name}: its request is not as this version writes it ({error})") from error
     if request.plain.keys() != evidence.settings["request"].keys():
@@ -148,21 +145,6 @@ def rebuild(evidence: Evidence, name: str) -> Request:
     if request.key != evidence.settings.get("key"):
         raise RecheckError(f"{name}: its request has another key than the file says; one of the two was changed")
     return request
-
-
-@cache
-def request_classes() -> Mapping[str, type[Request]]:
-    """The class of requests of each kind of evidence, by the name of the kind."""
-    for module in walk_packages(experiments.__path__, f"{experiments.__name__}."):
-        if module.name.endswith(".request"):
-            import_module(module.name)
-    return {cls.KIND.name: cls for cls in _subclasses(Request) if hasattr(cls, "KIND")}
-
-
-def _subclasses(cls: type[Request]) -> Iterator[type[Request]]:
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)
 
 
 def on_prompt(prompts: Prompts, request: Request, id: int) -> Request:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property, partial
-from importlib import import_module
 from itertools import takewhile
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 from tqdm import tqdm
@@ -17,59 +16,18 @@ from rebinding.evidence.activations import Activations
 from rebinding.evidence.request import describe, join, part_of
 from rebinding.evidence.store import Content, Shelf
 from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.table import experiment_of
 from rebinding.models import LoadedModel
 from rebinding.surgery import Surgeon
 
 REMEMBERED = 1 << 30
 """Bytes of recordings to keep: many claims use the same prompts."""
-Measure: TypeAlias = Callable[["Workbench", Any], Evidence]
-Tensors: TypeAlias = Callable[["Workbench", Any], Mapping[str, Tensor]]
-MEASURES: dict[type[Request], Measure] = {}
-TENSORS: dict[type[Request], Tensors] = {}
-Function = TypeVar("Function", bound=Callable[..., Any])
 Value = TypeVar("Value")
-
-
-def measures(kind: type[Request]) -> Callable[[Function], Function]:
-    """Register the function that computes the evidence of a kind of request, from a workbench and the request alone."""
-
-    def register(function: Function) -> Function:
-        MEASURES[kind] = function
-        return function
-
-    return register
-
-
-def averages(kind: type[Request]) -> Callable[[Function], Function]:
-    """Register the function that computes tensors that several experiments need."""
-
-    def register(function: Function) -> Function:
-        TENSORS[kind] = function
-        return function
-
-    return register
-
-
-def measure_of(kind: type[Request]) -> Measure:
-    """The function that computes the evidence of a kind of request."""
-    _import_measures(kind)
-    return MEASURES[kind]
-
-
-def tensors_of(kind: type[Request]) -> Tensors | None:
-    """The function that computes tensors; None for a kind of request whose evidence is rows."""
-    _import_measures(kind)
-    return TENSORS.get(kind)
-
-
-def function_of(kind: type[Request]) -> Measure | Tensors:
-    """The function that computes what a kind of request asks for: rows, or tensors."""
-    return tensors_of(kind) or measure_of(kind)
 
 
 def tensor_requests(value: Any) -> Iterator[Request]:
     """The requests for tensors inside a request."""
-    if isinstance(value, Request) and tensors_of(type(value)):
+    if isinstance(value, Request) and experiment_of(type(value)).makes == "tensors":
         yield value
     elif is_dataclass(value):
         for field in fields(value):
@@ -77,13 +35,6 @@ def tensor_requests(value: Any) -> Iterator[Request]:
     elif isinstance(value, tuple):
         for part in value:
             yield from tensor_requests(part)
-
-
-def _import_measures(kind: type[Request]) -> None:
-    """Import the module `measure` of the package whose module `request` defines the kind."""
-    folder, _, module = kind.__module__.rpartition(".")
-    if module == "request" and kind not in MEASURES and kind not in TENSORS:
-        import_module(f"{folder}.measure")
 
 
 class Workbench:
@@ -113,7 +64,7 @@ class Workbench:
         evidence = []
         for number, block in enumerate(self._with_progress(request, blocks)):
             compute = partial(self._take_or_measure, request, blocks, number, measured)
-            evidence.append(self._remember(Evidence, block, measure_of(type(block)), compute))
+            evidence.append(self._remember(Evidence, block, compute))
         return join(request, evidence)
 
     def prompts_at_once(self, request: OnPrompts) -> int:
@@ -144,19 +95,19 @@ class Workbench:
 
     def _measure(self, request: Request) -> Evidence:
         """Compute evidence, whatever the store has."""
-        return describe(request, measure_of(type(request))(self, request))
+        return describe(request, experiment_of(type(request)).evidence(self, request))
 
     def get_block(self, block: Request) -> Evidence:
         """The evidence of one block, in the form in which the store keeps it."""
-        return self._remember(Evidence, block, measure_of(type(block)), lambda: self._measure(block))
+        return self._remember(Evidence, block, lambda: self._measure(block))
 
     def tensors(self, request: Request) -> Mapping[str, Tensor]:
         """Tensors that several experiments share; computed once."""
-        compute = tensors_of(type(request))
-        assert compute is not None, f"{request.KIND.name} has rows and no tensors"
-        return self.get_or_compute(
-            request, lambda: self._remember(Activations, request, compute, lambda: Activations(compute(self, request)))
-        ).tensors
+
+        def compute() -> Activations:
+            return Activations(experiment_of(type(request)).tensors(self, request))
+
+        return self.get_or_compute(request, lambda: self._remember(Activations, request, compute)).tensors
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], Value]) -> Value:
         """A value that several measurements share: made on first use and kept with the model."""
@@ -171,16 +122,13 @@ class Workbench:
 
     def address(self, request: Request) -> tuple[str, str]:
         """The kind and the key under which the store has the evidence, or the tensors, of a request."""
-        function = function_of(type(request))
-        return request.KIND.name, self._shelf(function).key(request.key)
+        return request.KIND.name, self._shelf(experiment_of(type(request)).run).key(request.key)
 
     def holds(self, kind: type[Content], request: Request) -> bool:
         """Whether the store has the evidence, or the tensors, of a request."""
         return self.shelf is not None and self.shelf.store.holds(kind, *self.address(request))
 
-    def _remember(
-        self, kind: type[Content], request: Request, function: Callable[..., Any], compute: Callable[[], Content]
-    ) -> Content:
+    def _remember(self, kind: type[Content], request: Request, compute: Callable[[], Content]) -> Content:
         if self.shelf is None:
             return compute()
         return self.shelf.store.remember(kind, *self.address(request), compute)

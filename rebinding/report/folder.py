@@ -15,7 +15,7 @@ from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.request import Facet
 from rebinding.evidence.tables import read_table
 from rebinding.experiments.circuit.request import PRUNING
-from rebinding.experiments.figure import has_facets
+from rebinding.report.figures.figure import has_facets
 from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES
 from rebinding.report.printed_numbers import printed_numbers
 from rebinding.report.schema import DERIVED_FIELDS, RERUN_HINT, ReportError, parse

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.evidence.store import Store
 from rebinding.report.differences import find_differences
-from rebinding.report.figures import FIGURES, draw_all
+from rebinding.report.figures.draw import FIGURES, draw_all
 from rebinding.report.folder import Model, Run, read
 from rebinding.report.headline import headline_table
 from rebinding.report.mechanisms import explain_mechanisms

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from rebinding.experiments.figure import FigureSpec
-from rebinding.report.figures import FIGURES
+from rebinding.report.figures.draw import FIGURES
+from rebinding.report.figures.figure import FigureSpec
 from rebinding.report.folder import Model, Run
 from rebinding.report.outline import SECTIONS, Section
 from rebinding.report.prompts import PromptPair, pairs

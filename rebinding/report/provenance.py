@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rebinding.evidence import Evidence
-from rebinding.experiments import seeds
+from rebinding.experiments import random_draws as seeds
 from rebinding.report.folder import Model
 
 SEEDS: Mapping[str, str] = {

@@ -11,8 +11,8 @@ from rebinding.experiments.binding.request import BINDING
 from rebinding.experiments.binding.summary import per_example
 from rebinding.experiments.circuit.request import ABLATION, PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
-from rebinding.experiments.plots import Interval, interval_of, over_prompts
 from rebinding.paper.numbers import ALIASES, checkpoint, circuit
+from rebinding.report.figures.figure import Interval, interval_of, over_prompts
 from rebinding.report.folder import Model, Run
 from rebinding.report.printed_numbers import paper_text, printed_text
 from rebinding.report.shapes import format_number

@@ -30,7 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rebinding.experiments.binding.candidates import CHOICES
+from rebinding.experiments.binding.conditions import CHOICES
 from rebinding.paper.numbers import ALIASES, GROUPS
 from rebinding.paper.procedure import EITHER
 from rebinding.paper.worlds import WORLDS, World, declared, world

@@ -16,12 +16,12 @@ from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.evidence.store import Store
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.roles.request import Interchange
-from rebinding.experiments.simulation import simulator_of
 from rebinding.models import LoadedModel
 from rebinding.paper.numbers import checkpoint
 from rebinding.paper.procedure import EITHER
 from rebinding.paper.worlds import Run, at_unmeasured_token
 from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.simulate.simulators import simulator_of
 from rebinding.study.engine import Session
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.parts import NOWHERE, LayerParts, Mask

@@ -13,8 +13,14 @@ import numpy.typing as npt
 from rebinding.experiments.circuit.request import request_group_knockout
 from rebinding.experiments.circuit.summary import gate_group_acts
 from rebinding.experiments.tracing.request import WIDE, story
-from rebinding.experiments.unedited.request import Floors, request_ability, request_floors, request_replays
-from rebinding.experiments.unedited.summary import floor_of, smallest_change
+from rebinding.experiments.unedited import (
+    Floors,
+    floor_of,
+    request_ability,
+    request_floors,
+    request_replays,
+    smallest_change,
+)
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.claim import Claim
 from rebinding.study.engine import Session

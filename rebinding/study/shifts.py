@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.binding.conditions import RowConditions, apply_candidate
 from rebinding.experiments.binding.request import Shifts, request_shifts
-from rebinding.experiments.binding.row_conditions import RowConditions, apply_candidate
-from rebinding.experiments.binding.slots import attention_on_slots, with_heads
+from rebinding.experiments.binding.summary import attention_on_slots, with_heads
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import BindingConventions
 from rebinding.study.model_under_test import ModelUnderTest

@@ -18,7 +18,7 @@ from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_pl
 from rebinding.experiments.prompts import MEANS_ID
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.tracing.request import request_diagnostic, request_map
-from rebinding.experiments.unedited.request import request_ability
+from rebinding.experiments.unedited import request_ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, check_model, load
 from rebinding.paper.circuit import Circuit

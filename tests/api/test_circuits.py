@@ -12,7 +12,7 @@ from torch import Tensor
 
 import rebinding
 from rebinding import Circuit, Edit, Pairs, Read
-from rebinding.experiments.paths.discovery import discover as discover_by_stages
+from rebinding.experiments.paths.measure import discover as discover_by_stages
 from rebinding.experiments.paths.measure import score_stage, to_noise_pairs
 from rebinding.experiments.paths.request import PAPER, write_stratum
 from rebinding.experiments.paths.summary import scores

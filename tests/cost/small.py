@@ -8,7 +8,8 @@ from rebinding.cost.fake_device import FakeDevice
 from rebinding.cost.loaded_model import RowCountingSurgeon, load_hollow
 from rebinding.cost.source import CostSource
 from rebinding.evidence import Request
-from rebinding.experiments.workbench import Workbench, measure_of
+from rebinding.experiments.table import experiment_of
+from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery.memory import CPU_BUDGET
 from rebinding.surgery.recording import Recordings
@@ -59,5 +60,5 @@ def flop(source: CostSource, request: Request) -> int:
     with source.fake_device:
         remembered(source).entries.clear()
         source.fake_device.ledger.reset()
-        measure_of(type(request))(source.bench, request)
+        experiment_of(type(request)).run(source.bench, request)
     return source.fake_device.ledger.flop

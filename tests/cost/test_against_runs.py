@@ -14,8 +14,9 @@ from rebinding.cost.fake_device import FakeDevice, fake_accelerator
 from rebinding.evidence import Request
 from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
 from rebinding.experiments.roles.request import request_interchange
-from rebinding.experiments.unedited.request import request_ability
-from rebinding.experiments.workbench import Workbench, measure_of
+from rebinding.experiments.table import experiment_of
+from rebinding.experiments.unedited import request_ability
+from rebinding.experiments.workbench import Workbench
 from rebinding.models import build_shape
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import builtin_procedure
@@ -52,7 +53,7 @@ def run(bench: Workbench, request: Request) -> tuple[int, int]:
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler_run,
         FlopCounterMode(display=False) as flop,
     ):
-        measure_of(type(request))(bench, request)
+        experiment_of(type(request)).run(bench, request)
     assert profiler_run.profiler is not None
     sizes = [event.nbytes() for event in profiler_run.profiler.kineto_results.events() if event.name() == "[memory]"]
     return flop.get_total_flops(), int(torch.tensor(sizes).cumsum(0).max())
@@ -72,7 +73,7 @@ def test_flop_and_peak_memory(benches: tuple[FakeDevice, Workbench, Workbench]) 
         with fake_device:
             ledger.reset()
             before = ledger.live[place]
-            measure_of(type(request))(hollow, request)
+            experiment_of(type(request)).run(hollow, request)
         flop, peak = run(on_cpu, request)
         assert ledger.flop == flop, name
         assert ledger.peak[place] - before == pytest.approx(peak, rel=TOLERANCE), name

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from rebinding.cost.fake_device import FakeDevice
-from rebinding.experiments.workbench import measure_of, tensor_requests
+from rebinding.experiments.table import experiment_of
+from rebinding.experiments.workbench import tensor_requests
 from tests.cost.small import make_source
 from tests.cost.test_source import requests
 
@@ -34,6 +35,6 @@ def test_weights_are_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch, source.fake_device:
             patch.setattr(FakeDevice, "__torch_dispatch__", note_products)
             products.clear()
-            measure_of(type(request))(bench, request)
+            experiment_of(type(request)).run(bench, request)
         assert [shape for shape, stride in products if stride == 0 and shape[0] > 1] == [], request.label
         assert products, "scores and mixtures of attention are such products"

@@ -27,7 +27,7 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.roles.request import Counterfactual, request_interchange
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.tracing.request import answered_ids, request_diagnostic, request_map
-from rebinding.experiments.unedited.request import request_ability, request_floors
+from rebinding.experiments.unedited import request_ability, request_floors
 from rebinding.experiments.workbench import REMEMBERED
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import builtin_procedure

@@ -9,7 +9,7 @@ from itertools import product
 
 from rebinding.evidence import PromptSet, Request
 from rebinding.evidence.sources import modules_of
-from rebinding.experiments.attention.request import request_attention, request_shaped_attention
+from rebinding.experiments.attention import request_attention, request_shaped_attention
 from rebinding.experiments.binding.request import request_exchange, request_shifts
 from rebinding.experiments.circuit.request import (
     request_ablation,
@@ -23,8 +23,8 @@ from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_pl
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.roles.request import request_interchange, request_random_interchange
 from rebinding.experiments.search.request import Losses, Settings, Step, request_crossings, request_searched_circuit
-from rebinding.experiments.static.request import request_stories_without_swap
-from rebinding.experiments.swap_labels.request import request_label_exchange
+from rebinding.experiments.static import request_stories_without_swap
+from rebinding.experiments.swap_labels import request_label_exchange
 from rebinding.experiments.tracing.request import (
     Answered,
     request_diagnostic,
@@ -32,7 +32,7 @@ from rebinding.experiments.tracing.request import (
     request_mention,
     request_stored_state,
 )
-from rebinding.experiments.unedited.request import request_ability, request_floors, request_replays
+from rebinding.experiments.unedited import request_ability, request_floors, request_replays
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build, parse

@@ -16,7 +16,7 @@ from rebinding.engines.tasks import ComputeTask, DescribeTask, Failure, MissingO
 from rebinding.engines.worker import pack
 from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.store import Store
-from rebinding.experiments.unedited.request import Ability
+from rebinding.experiments.unedited import Ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import ModelError, load
 from rebinding.study.engine import Session

@@ -8,7 +8,8 @@ import pytest
 from rebinding.engines.distributed import DistributedEngine
 from rebinding.evidence import Evidence
 from rebinding.evidence.store import Store
-from rebinding.experiments.workbench import MEASURES, Workbench
+from rebinding.experiments.table import EXPERIMENTS
+from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from tests.engines.kinds import KINDS, NAME, make_request
 from tests.engines.local_pool import make_engine
@@ -51,7 +52,8 @@ def shards(store: Store) -> dict[str, bytes]:
 
 def test_every_kind_has_a_request(local_bench: Workbench) -> None:
     kinds = {type(make_request(name, local_bench.prompts)) for name in KINDS}
-    assert kinds == {kind for kind in MEASURES if kind.__module__.startswith("rebinding.")}
+    experiments = {entry.request for entry in EXPERIMENTS.values() if entry.makes == "evidence"}
+    assert kinds == {kind for kind in experiments if kind.__module__.startswith("rebinding.")}
 
 
 @pytest.mark.parametrize("name", sampled(KINDS, "answered", "paths", "ablation", "binding"))

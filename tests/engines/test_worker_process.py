@@ -13,7 +13,7 @@ from rebinding.engines.tasks import ComputeTask, LoadOptions, Shards
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.workbench import measure_of
+from rebinding.experiments.table import experiment_of
 from rebinding.models import load
 from tests.engines.kinds import NAME, make_request
 
@@ -32,7 +32,7 @@ def test_worker_computes_in_a_fresh_process() -> None:
     """A kind whose measure is another kind's, registered in a second file; the means that it needs and did not get are
     returned too."""
     request = make_request("unswapped", Prompts(load(NAME, device="cpu").encoder()))
-    module = measure_of(type(request)).__module__
+    module = experiment_of(type(request)).run.__module__
     assert module == "rebinding.experiments.circuit.measure"
     task = ComputeTask(LoadOptions(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
     result = subprocess.run(

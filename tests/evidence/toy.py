@@ -12,7 +12,8 @@ import torch
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.store import Store
-from rebinding.experiments.workbench import Workbench, measures
+from rebinding.experiments.table import EXPERIMENTS, Experiment, by_name
+from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import derive
@@ -43,12 +44,14 @@ def begin_block(ids: Sequence[int]) -> None:
     """Called before a block is computed; tests replace it."""
 
 
-@measures(Powers)
 def measure_powers(bench: Workbench, request: Powers) -> Evidence:
     ids = request.prompts.ids
     begin_block(ids)
     rows = pd.DataFrame({"prompt": ids, "power": [number**request.exponent for number in ids]})
     return POWERS.evidence(rows, {"exponent": request.exponent})
+
+
+EXPERIMENTS.update(by_name(Experiment(Powers, measure_powers)))
 
 
 def bench_at(root: Path | None, *, loaded_model: str = "toy") -> Workbench:

@@ -22,9 +22,8 @@ from rebinding.experiments.recheck import (
     most_false,
     rebuild,
     recheck,
-    request_classes,
 )
-from rebinding.experiments.unedited.request import request_ability
+from rebinding.experiments.unedited import request_ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.paper.procedure import builtin_procedure
@@ -107,12 +106,6 @@ def test_a_changed_request_is_refused(evidence: Mapping[str, Evidence]) -> None:
         rebuild(replace(piece, settings={**piece.settings, "request": {}}), name)
     with pytest.raises(RecheckError, match="no experiment 'oracle'"):
         rebuild(replace(piece, experiment="oracle"), name)
-
-
-def test_every_kind_of_request_has_one_class() -> None:
-    """A kind that two classes share could be rebuilt as the wrong one."""
-    classes = list(request_classes().values())
-    assert len(classes) == len(set(classes)) > 20
 
 
 def test_rows_are_drawn_with_equal_chance(evidence: Mapping[str, Evidence]) -> None:

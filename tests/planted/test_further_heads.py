@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.experiments.attention.measure import measure_heads
+from rebinding.experiments.attention import measure_heads
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded, Encoder

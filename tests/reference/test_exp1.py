@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rebinding.experiments.tracing.maps import TracedPair, trace
-from rebinding.experiments.tracing.modes import candidate_logits, correct_ones
+from rebinding.experiments.tracing.maps import TracedPair, candidate_logits, correct_ones, trace
 from tests.reference.pack import ABSOLUTE, Pack, deviation
 
 HITS = "/hits"

@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
-from rebinding.experiments.answers import Answers, full_model
-from rebinding.experiments.circuit.ablation import evaluate, mean_z
-from rebinding.experiments.circuit.pruning import walk
+from rebinding.experiments.circuit.ablation import evaluate, mean_z, walk
 from rebinding.experiments.paths.summary import select
+from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit, CircuitHead
 from tests.close import agree
 from tests.reference.pack import ABSOLUTE, ROLES, Pack, deviation

@@ -13,9 +13,9 @@ import torch
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import PUBLISHED_RANDOM, QK, K, Q
 from rebinding.experiments.binding.directions import Directions, KeyKind, measure_directions, published_noise
-from rebinding.experiments.binding.shifts import run_binding
+from rebinding.experiments.binding.measure import run_binding
 from rebinding.experiments.binding.summary import per_head, summary
-from rebinding.experiments.seeds import PUBLISHED_NOISE
+from rebinding.experiments.random_draws import PUBLISHED_NOISE
 from rebinding.paper.circuit import Head
 from rebinding.surgery.sites import Scope
 from tests.reference.pack import FORMS, Pack, deviation

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.candidates import PRINTED_ROW
+from rebinding.experiments.binding.conditions import PRINTED_ROW
 from rebinding.experiments.binding.request import request_shifts
 from rebinding.experiments.binding.summary import examples
 from rebinding.paper.circuit import Circuit, CircuitHead

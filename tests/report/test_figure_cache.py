@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebinding.evidence.store import Store
-from rebinding.report import figures
+from rebinding.report.figures import draw as figures
 from rebinding.report.folder import read
 from rebinding.report.page import html
 from tests.report.folders import make, make_row

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rebinding.experiments.search.figures import draw_graph
 from rebinding.paper.graph import Edge, Graph, Node
+from rebinding.report.figures.circuits import draw_graph
 
 IN_ORDER = (
     ".@context_object[0]+1",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.experiments.figure import FigureSpec
-from rebinding.report.figures import FIGURES
+from rebinding.report.figures.draw import FIGURES
+from rebinding.report.figures.figure import FigureSpec
 from rebinding.report.files import CLAIMS
 from rebinding.report.folder import read
 from rebinding.report.page import html, render

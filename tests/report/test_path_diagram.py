@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rebinding.experiments.paths.figures import LINKS, draw_links, strength
 from rebinding.experiments.paths.request import PATHS
 from rebinding.paper.numbers import ALIASES, checkpoint
+from rebinding.report.figures.circuits import LINKS, draw_links, strength
 from rebinding.report.folder import Model, read
 from rebinding.report.page import html
 from rebinding.report.tables import heads

@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rebinding.evidence.certificates import certificate_file, save_certificate
-from rebinding.experiments.binding.shifts import run_binding
-from rebinding.experiments.circuit.pruning import in_orders
-from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.binding.measure import run_binding
+from rebinding.experiments.circuit.ablation import in_orders
 from rebinding.experiments.paths.summary import reselected
-from rebinding.experiments.seeds import PUBLISHED_NOISE
+from rebinding.experiments.random_draws import PUBLISHED_NOISE, draw_circuits
 from rebinding.models import load
 from rebinding.paper.certificate import summarise
 from rebinding.report.page import PAGE  # with matplotlib, which a run within a run must not load a second time

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.verdict_table import table
-from rebinding.report.figures import FIGURES
+from rebinding.report.figures.draw import FIGURES
 from rebinding.report.folder import read
 from rebinding.report.page import html
 from rebinding.report.stopped_claims import MAX_NAMED, group_stopped_claims

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from itertools import product
 
 import pandas as pd
@@ -12,14 +11,13 @@ import pytest
 
 from claims.catalogue import claim
 from rebinding.evidence import Evidence, Request
-from rebinding.evidence.sources import modules_of
-from rebinding.experiments.attention.request import AttentionToRoles, request_attention
+from rebinding.experiments.attention import AttentionToRoles, request_attention
 from rebinding.experiments.circuit.request import request_contributions
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.roles.request import request_random_interchange
-from rebinding.experiments.simulation import SIMULATORS, simulator_of
 from rebinding.paper.numbers import checkpoint, circuit
 from rebinding.paper.worlds import Run, world
+from rebinding.simulate.simulators import SIMULATORS, simulator_of
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
@@ -71,10 +69,7 @@ def measured(case: ModelUnderTest) -> dict[Request, Evidence]:
 
 
 def test_every_kind_that_can_be_drawn_is_compared(measured: dict[Request, Evidence]) -> None:
-    for module in modules_of("rebinding.experiments"):
-        if module.endswith(".simulate"):
-            import_module(module)
-    assert {type(request) for request in measured} == set(SIMULATORS)
+    assert {request.KIND.name for request in measured} == set(SIMULATORS)
 
 
 def test_rows_are_those_of_the_experiment(case: ModelUnderTest, measured: dict[Request, Evidence]) -> None:

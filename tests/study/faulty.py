@@ -14,7 +14,7 @@ from rebinding.evidence import Evidence, PromptSet
 from rebinding.experiments import prompts
 from rebinding.experiments.paths import summary as path_summary
 from rebinding.experiments.roles import measure as roles_measure
-from rebinding.experiments.unedited.request import Ability
+from rebinding.experiments.unedited import Ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.study.model_spec import ModelSpec
 from rebinding.surgery import Anatomy, recorder

@@ -9,7 +9,6 @@ import torch
 
 from claims.catalogue import claim
 from rebinding.evidence import Request
-from rebinding.experiments.answers import Answers
 from rebinding.experiments.circuit.request import (
     Ablation,
     Pruning,
@@ -19,8 +18,8 @@ from rebinding.experiments.circuit.request import (
     request_stream,
 )
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.unedited.request import Ability
+from rebinding.experiments.tokens import Answers, token_batch
+from rebinding.experiments.unedited import Ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit

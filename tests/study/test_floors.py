@@ -11,12 +11,20 @@ import pytest
 import torch
 
 from claims.catalogue import claim
-from rebinding.experiments.paths.discovery import smallest_fall
+from rebinding.experiments import unedited
+from rebinding.experiments.paths.measure import smallest_fall
 from rebinding.experiments.tokens import BLOCK
-from rebinding.experiments.unedited import measure as unedited
-from rebinding.experiments.unedited.measure import _answers, places
-from rebinding.experiments.unedited.request import FLOOR_PROMPTS, IN_16_BITS, NULL_EDIT, request_ability, request_floors
-from rebinding.experiments.unedited.summary import floor_of, smallest_change
+from rebinding.experiments.unedited import (
+    FLOOR_PROMPTS,
+    IN_16_BITS,
+    NULL_EDIT,
+    _answers,
+    floor_of,
+    places,
+    request_ability,
+    request_floors,
+    smallest_change,
+)
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.paper.procedure import builtin_procedure

@@ -12,7 +12,7 @@ import pytest
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import gate_group_acts
-from rebinding.experiments.unedited.request import Ability
+from rebinding.experiments.unedited import Ability
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.planted import build, parse
 from rebinding.study.engine import Session

@@ -11,7 +11,7 @@ import pytest
 
 from rebinding.evidence import EvidenceError, PromptSet, Request
 from rebinding.evidence.store import Store
-from rebinding.experiments.attention.request import request_shaped_attention
+from rebinding.experiments.attention import request_shaped_attention
 from rebinding.experiments.binding.request import request_exchange, request_shifts
 from rebinding.experiments.circuit.request import (
     request_ablation,
@@ -19,13 +19,13 @@ from rebinding.experiments.circuit.request import (
     request_pruning,
     request_stream,
 )
-from rebinding.experiments.paths import discovery
-from rebinding.experiments.paths.discovery import discover_circuit
+from rebinding.experiments.paths import measure as discovery
+from rebinding.experiments.paths.measure import discover_circuit
 from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.search.request import request_crossings
-from rebinding.experiments.static.request import request_stories_without_swap
+from rebinding.experiments.static import request_stories_without_swap
 from rebinding.experiments.tracing.request import (
     Answered,
     first_id,
@@ -35,7 +35,7 @@ from rebinding.experiments.tracing.request import (
     request_stored_state,
 )
 from rebinding.experiments.tracing.summary import at
-from rebinding.experiments.unedited.request import request_ability
+from rebinding.experiments.unedited import request_ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import Circuit
@@ -152,7 +152,7 @@ def test_another_chat_form_is_another_address(loaded_model: LoadedModel, tmp_pat
     assert pair[0].prompts.ids == pair[1].prompts.ids
     assert pair[0].prompts.tokens != pair[1].prompts.tokens
     plain.get(pair[0])
-    modules = ("rebinding.experiments.unedited.measure", "rebinding.surgery.torch_surgeon")
+    modules = ("rebinding.experiments.unedited", "rebinding.surgery.torch_surgeon")
     keys = [shelf.of(*modules, settings={}).key(request.key) for request in pair]
     assert keys == [bench.address(request)[1] for bench, request in zip(benches, pair, strict=True)]
     assert [(tmp_path / "ability" / f"{key}.parquet").is_file() for key in keys] == [True, False]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.experiments.unedited.request import Ability
+from rebinding.experiments.unedited import Ability
 from rebinding.paper.numbers import checkpoint
 from rebinding.study.gates import Gates
 from rebinding.study.log import EvidenceLog

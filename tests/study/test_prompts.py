@@ -21,7 +21,7 @@ from rebinding.experiments.paths.request import (
 from rebinding.experiments.prompts import Pairing, Prompts
 from rebinding.experiments.tokens import BLOCK
 from rebinding.experiments.tracing.request import Answered
-from rebinding.experiments.unedited.request import request_ability
+from rebinding.experiments.unedited import request_ability
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build

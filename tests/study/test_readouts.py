@@ -16,7 +16,7 @@ from claims.catalogue import claim
 from rebinding.evidence import OnPrompts
 from rebinding.experiments.binding.request import Shifts
 from rebinding.experiments.roles.request import Interchange
-from rebinding.experiments.unedited.request import Ability
+from rebinding.experiments.unedited import Ability
 from rebinding.models import load
 from rebinding.models.loaded_model import owner_of
 from rebinding.paper.circuit import Circuit, save

@@ -30,3 +30,10 @@ def imported(name: str) -> Iterator[str]:
             assert not node.level, f"{name}: imports name their modules in full"
             modules = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from [module for module in modules if module in trees()] or [str(node.module)]
+
+
+def imported_names(name: str) -> Iterator[tuple[str, str]]:
+    """Every `from module import name` of a module."""
+    for node in ast.walk(trees()[name]):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((str(node.module), alias.name) for alias in node.names)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.tree.syntax_trees import ROOT, imported, trees
+from tests.tree.syntax_trees import ROOT, imported, imported_names, trees
 
 TABLE: Mapping[str, tuple[str, ...]] = {
     "task": (),
@@ -24,7 +24,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     "cost": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models", "study"),
     # it makes up what a study would be given, so it knows what the study knows, and what gates and verdicts are called
     "simulate": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models", "study"),
-    "report": ("evidence", "verdicts", "paper", "experiments"),
+    "report": ("task", "evidence", "verdicts", "paper", "experiments"),
     # the public interface: everything but engines, cost, simulation and the page
     "api": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "models"),
     "cli": (
@@ -46,10 +46,10 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """A room, and the rooms that it may import besides itself."""
-DRAWN_FROM = ("request", "seeds", "summary", "figure", "figures", "plots", "token_maps")
-"""What the report reads of experiments: which columns there are, the numbers that sum evidence up, and figures."""
-FROM_EVIDENCE = ("summary", "figures", "simulate")
-"""Modules of a section that work on evidence alone."""
+DRAWN_FROM = ("request", "summary", "random_draws")
+"""What the report reads of experiments: which columns there are, the numbers that sum evidence up, and seeds."""
+SINGLE_FILES = tuple(f"rebinding.experiments.{name}" for name in ("attention", "static", "swap_labels", "unedited"))
+"""Sections of one file. Claims, figures and simulators import requests and summaries from it, no function that runs."""
 NO_TORCH = ("task", "paper", "verdicts")
 """Rooms that need no tensors. (Evidence has activations.)"""
 VISIBLE = (
@@ -58,11 +58,14 @@ VISIBLE = (
     "rebinding.verdicts",
     "rebinding.study.study",
     "rebinding.study.shifts",
+    *SINGLE_FILES,
 )
 """What claims may import of the package, with all that is below it; and the requests and summaries of experiments. Of
 `rebinding.study` these are two modules: the others load models and know what was planted in them."""
-OF_HELPERS = tuple(f"rebinding.experiments.binding.{name}" for name in ("candidates", "row_conditions", "slots"))
+OF_HELPERS = ("rebinding.experiments.binding.conditions",)
 """What helpers of claims may import besides: conventions of section 5, without a model."""
+RUNNING = ("measure_", "run_", "replay_")
+"""Beginnings of the names of functions that run a model."""
 
 
 def room(name: str) -> str | None:
@@ -116,20 +119,29 @@ def test_the_report_computes_nothing() -> None:
     """It reads what experiments say of their evidence, and nothing that runs a model."""
     experiments = {module for name in modules("report") for module in imported(name) if room(module) == "experiments"}
     assert experiments
-    assert not {module for module in experiments if module.rpartition(".")[2] not in ("experiments", *DRAWN_FROM)}
+    assert not {module for module in experiments if module.rpartition(".")[2] not in DRAWN_FROM}
 
 
-@pytest.mark.parametrize("module", FROM_EVIDENCE)
-def test_functions_of_evidence_run_no_model(module: str) -> None:
-    names = [name for name in modules("experiments") if name.endswith(f".{module}")]
-    assert len(names) >= 5
+def test_summaries_figures_and_simulators_run_no_model() -> None:
+    summaries = [name for name in modules("experiments") if name.endswith(".summary")]
+    drawing = [name for name in modules("report") if name.startswith("rebinding.report.figures.")]
+    simulators = [f"rebinding.simulate.{name}" for name in ("attention", "circuits", "tracing")]
+    assert len(summaries) >= 5 <= len(drawing)
+    assert {*simulators} <= set(trees())
     wrong = [
         (name, module)
-        for name in names
+        for name in (*summaries, *drawing, *simulators)
         for module in imported(name)
-        if module.endswith((".measure", ".workbench")) or room(module) in ("surgery", "models")
+        if module.endswith((".measure", ".workbench", ".table")) or room(module) in ("surgery", "models")
     ]
     assert not wrong
+
+
+def test_nothing_that_runs_is_imported_from_a_section_of_one_file() -> None:
+    readers = [name for name in trees() if name.startswith(("claims.", "rebinding.report.", "rebinding.simulate."))]
+    names = [name for reader in readers for module, name in imported_names(reader) if module in SINGLE_FILES]
+    assert len(names) > 5
+    assert not [name for name in names if name.startswith(RUNNING)]
 
 
 def is_visible(name: str) -> bool:
@@ -143,7 +155,7 @@ def is_visible(name: str) -> bool:
 def test_visible_modules_exist() -> None:
     assert not {*VISIBLE, *OF_HELPERS} - set(trees())
     names = {name.rpartition(".")[2] for name in modules("experiments")}
-    assert not {*DRAWN_FROM, *FROM_EVIDENCE} - names
+    assert not {*DRAWN_FROM} - names
 
 
 def test_claims_see_study_evidence_and_verdicts() -> None:

@@ -22,13 +22,6 @@ IMPORTERS = ("import_module", "__import__", "resolve_name", "run_module", "find_
 """Functions that find a module by a name that is given as a string."""
 BY_A_VARIABLE: Mapping[tuple[str, str], str] = {
     ("rebinding.engines.worker", "task.module"): "the module of the function that computes the request of a task",
-    (
-        "rebinding.experiments.workbench",
-        "f'{folder}.measure'",
-    ): "the module beside that of a request, which must be `request`",
-    ("rebinding.experiments.simulation", "f'{folder}.simulate'"): "the same",
-    ("rebinding.experiments.recheck", "module.name"): "modules `request` of the sections, found in the package",
-    ("rebinding.report.figures", "name"): "modules `figures` of the sections, found in the package",
     ("rebinding.learned.shelf", "place"): "the package that a learned model's base lies in, from `BASES`",
     ("rebinding", "f'rebinding.{_MODULES[name]}'"): "the module of a public name, from the table above the call",
     ("rebinding.cli.commands", "subcommand.module"): "a subcommand's own module, from the table above it",

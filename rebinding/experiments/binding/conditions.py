@@ -1,14 +1,24 @@
-"""The conditions of Section 5 as data, and the vectors that each condition adds."""
+"""The conditions of Section 5 as data, and the vectors that each condition adds.
+
+Evidence of section 5 under a candidate convention: rows of the table are taken from other measured conditions.
+
+Differences between the text of section 5 and the released code: candidates that change one convention each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import permutations
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+import pandas as pd
 import torch
 from torch import Tensor
 
+from rebinding.evidence import Evidence
 from rebinding.experiments.binding.directions import (
     KINDS,
     Directions,
@@ -18,10 +28,19 @@ from rebinding.experiments.binding.directions import (
     unit_noise,
     within_heads,
 )
-from rebinding.experiments.seeds import PUBLISHED_NOISE
+from rebinding.experiments.random_draws import PUBLISHED_NOISE
 from rebinding.paper.circuit import Head
+from rebinding.paper.procedure import BindingConventions
 from rebinding.surgery import Anatomy, SurgeryError
 from rebinding.surgery.sites import Scope
+
+Slots: TypeAlias = tuple[int, int]
+
+
+def every_pair(slots: int) -> tuple[Slots, ...]:
+    """All ordered pairs of slots."""
+    return tuple(permutations(range(slots), 2))
+
 
 Vectors: TypeAlias = Literal["binding", "published_noise", "matched_noise"]
 
@@ -157,3 +176,83 @@ def _matched_keys(heads: Sequence[Head], anatomy: Anatomy, real: Tensor, scope: 
     noise = unit_noise(draws, len(names), real.shape[-1], seed)  # (draw, key, head_dim)
     widths = [anatomy.parts[layer].head_dim for layer, _ in names]
     return _scaled(within_heads(noise, widths), torch.stack(means, dim=1))[:, :, owner]
+
+
+RowConditions: TypeAlias = tuple[tuple[str, str], ...]
+"""Rows of the table, each with the condition that stands for it; other rows keep their own condition."""
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateEvidence(Evidence):
+    """A selection from the evidence `source` with one condition for each row of the table."""
+
+    source: Evidence
+    row_conditions: RowConditions
+
+
+@lru_cache(maxsize=16)
+def apply_candidate(evidence: Evidence, row_conditions: RowConditions) -> Evidence:
+    """The evidence under a candidate: these rows of the table come from their conditions."""
+    if not row_conditions:
+        return evidence
+    conditions = dict(evidence.settings["conditions"])
+    chosen = {row: conditions[condition] for row, condition in row_conditions}  # a KeyError if it was not run
+    rest = {
+        name: settings_of
+        for name, settings_of in conditions.items()
+        if name not in {*chosen, *dict(row_conditions).values()}
+    }
+    settings = {**evidence.settings, "conditions": {**rest, **chosen}}
+    return CandidateEvidence(
+        evidence.experiment, select_conditions(evidence.rows, row_conditions), settings, evidence, row_conditions
+    )
+
+
+def select_conditions(table: pd.DataFrame, row_conditions: RowConditions) -> pd.DataFrame:
+    """Select the conditions of a candidate from a table of all conditions, under the names of their rows."""
+    names = {condition: row for row, condition in row_conditions}
+    rest = table[~table["condition"].isin(names.values())]
+    return rest.assign(condition=rest["condition"].replace(names)).reset_index(drop=True)
+
+
+SOURCE: RowConditions = (("qk", QK_SOURCE.name),)
+POOLED: RowConditions = tuple((condition.name.removesuffix("_pooled"), condition.name) for condition in POOLED_KEYS)
+CHOICES: Mapping[str, tuple[str, RowConditions]] = MappingProxyType(
+    {
+        "exchanged": ("Q+K with the keys of both slots", ()),
+        "source": ("Q+K with the keys of slot i alone", SOURCE),
+        "shifted": ("key directions of the shifted kind", ()),
+        "both": ("key directions of both kinds", POOLED),
+    }
+)
+"""Every choice of a convention: its name in the reason of a verdict, and the conditions that are run."""
+RELEASED, BY_PROCEDURE = "as released", "as the procedure says"
+PRINTED_ROW: Mapping[str, str] = MappingProxyType({condition: row for row, condition in (*SOURCE, *POOLED)})
+"""The printed row that a condition of the text may stand for."""
+
+
+def conditions_of_text(conventions: BindingConventions) -> tuple[Condition, ...]:
+    """The conditions to run in addition to those of the table."""
+    source = (QK_SOURCE,) if "source" in conventions.qk_keys else ()
+    return (*source, *(POOLED_KEYS if "both" in conventions.key_means else ()))
+
+
+def candidates(conventions: BindingConventions, rows: Collection[str]) -> Mapping[str, RowConditions]:
+    """The candidates for these rows of the table: the first choice of every convention, and each other choice alone. A
+    convention that is not about these rows adds no candidate."""
+    choices = tuple(options for about, options in _choices(conventions) if about & set(rows))
+    first = sum((CHOICES[options[0]][1] for options in choices), start=())
+    result = {BY_PROCEDURE if first else RELEASED: first}
+    for place, options in enumerate(choices):
+        other_choices = (*choices[:place], *choices[place + 1 :])
+        rest: RowConditions = sum((CHOICES[other[0]][1] for other in other_choices), start=())
+        result |= {
+            name: (*rest, *row_conditions) for name, row_conditions in (CHOICES[option] for option in options[1:])
+        }
+    return result
+
+
+def _choices(conventions: BindingConventions) -> Iterator[tuple[set[str], tuple[str, ...]]]:
+    """The rows that a convention is about, and its choices."""
+    yield {row for row, _ in SOURCE}, conventions.qk_keys
+    yield {row for row, _ in POOLED}, conventions.key_means

@@ -9,15 +9,16 @@ from typing import ClassVar, Literal, Self
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet, Request
 from rebinding.evidence.request import Facet
-from rebinding.experiments.binding.candidates import conditions_of_text
 from rebinding.experiments.binding.conditions import (
     MATCHED_KINDS,
     MATCHED_RANDOM,
     PUBLISHED_CONDITIONS,
     TABLE,
     Condition,
+    Slots,
+    conditions_of_text,
+    every_pair,
 )
-from rebinding.experiments.binding.observations import Slots, every_pair
 from rebinding.experiments.prompts import DIRECTIONS_ID, DISCOVERY_ID, Prompts
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import BindingConventions

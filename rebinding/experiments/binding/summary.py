@@ -10,11 +10,16 @@ weighs as much as the others; `dR_summed` and `switch_example` sum the attention
 
 The request names the read-out set: box and object for all conditions, or, as published, the tokens that the condition
 shifts (`readout="tied"`), so that rows of the table are read at different tokens.
+
+A head's share of attention on the slots that are compared, and how often slot i leads, before any edit.
+
+dR is a mean over heads of log ratios, so a head with hardly any attention on the slots weighs as much as any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
@@ -23,8 +28,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
+from rebinding.experiments.binding.conditions import CandidateEvidence, select_conditions
 from rebinding.experiments.binding.directions import KINDS, KeyKind
-from rebinding.experiments.binding.row_conditions import CandidateEvidence, select_conditions
+from rebinding.paper.circuit import Head
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Readout: TypeAlias = Sequence[KeyKind] | Literal["tied"]
@@ -199,3 +205,47 @@ def difference_of_correct(values: Array, right: npt.NDArray[np.bool_]) -> Array:
     mean_of_right, mean = (group.mean(axis=-1, keepdims=True) for group in (values[..., right], values))
     result: Array = (mean_of_right - mean) + right / right.mean() * (values - mean_of_right) - (values - mean)
     return result
+
+
+@lru_cache(maxsize=16)
+def attention_on_slots(evidence: Evidence) -> pd.DataFrame:
+    """By head, mean over all examples: `share`, its attention on box and object of slots i and j, and `leads`, whether
+    slot i has the most attention of all slots."""
+    table = _unedited(evidence)
+    return table.groupby(["layer", "head"])[["share", "leads"]].mean().reset_index()
+
+
+def share_of_examples(evidence: Evidence) -> float:
+    """The share of examples in which slot i leads in the attention of all heads together."""
+    rows = _unedited(evidence)
+    slots = [f"slot_{slot}" for slot in range(int(evidence.settings["slots"]))]
+    examples = rows.groupby(["prompt", "i", "j"], sort=False)[slots].sum()
+    leading = examples.to_numpy().argmax(axis=1)
+    return float((leading == examples.index.get_level_values("i")).mean())
+
+
+def _unedited(evidence: Evidence) -> pd.DataFrame:
+    """A row per example and head, before any edit: the same in every condition and draw."""
+    all_rows = evidence.rows
+    rows = all_rows[
+        (all_rows["condition"] == all_rows["condition"].iloc[0]) & (all_rows["draw"] == all_rows["draw"].iloc[0])
+    ]
+    mass = masses(replace(evidence, rows=rows), "before", KINDS)  # (row, slot)
+    places, i, j = np.arange(len(rows)), rows["i"].to_numpy(), rows["j"].to_numpy()
+    table: pd.DataFrame = rows[["prompt", "i", "j", "layer", "head"]].assign(
+        share=mass[places, i] + mass[places, j],
+        leads=mass.argmax(axis=1) == i,
+        **{f"slot_{slot}": mass[:, slot] for slot in range(mass.shape[1])},
+    )
+    return table
+
+
+@lru_cache(maxsize=16)
+def with_heads(evidence: Evidence, heads: frozenset[Head]) -> Evidence:
+    """The same evidence of these heads alone."""
+    return replace(evidence, rows=_of_heads(evidence.rows, heads))
+
+
+def _of_heads(rows: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
+    names = zip(rows["layer"], rows["head"], strict=True)
+    return rows[[name in heads for name in names]].reset_index(drop=True)

@@ -9,20 +9,29 @@ task. Prompts that counterbalance the slots cannot carry it. The evidence says w
 
 Many circuits are evaluated as one batch of mean-ablated runs (`rebinding.surgery.mean_ablated`), which compute five
 tokens of a prompt rather than all of it; `method="edits"` runs the same as ordinary edits on any surgeon.
+
+Section 4.1: prune a circuit by the published walk, and see how much the result depends on the order.
+
+Walk through the list of heads once; remove a head if the measure drops by less than 0.01 without it, and continue with
+the smaller circuit. The measure is the mean logit of the answer, so the step is 0.01 logits on 50 prompts; for accuracy
+the drop is relative, before / without - 1. `rebinding.experiments.circuit.request` is what the text describes
+instead.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
-from rebinding.experiments.answers import CIRCUITS, Answers, as_table
-from rebinding.experiments.tokens import positions, prompt_blocks, token_batch
-from rebinding.paper.circuit import Circuit
+from rebinding.experiments.random_draws import WALKS
+from rebinding.experiments.tokens import CIRCUITS, Answers, as_table, positions, prompt_blocks, token_batch
+from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.sites import Reduce
 from rebinding.task.prompts import TokenizedPrompt
@@ -128,3 +137,62 @@ def ablation_edits(means: Sequence[Tensor], active: ActiveHeads, n_rows: int) ->
         where[active.rows[of_layer], active.heads[of_layer], active.positions[of_layer]] = False
         edits.append(Edit("z", layer, mean[None], positions=range(n_tokens), heads=range(n_heads), where=where))
     return edits
+
+
+Score = Callable[[Sequence[Circuit]], list[float]]
+"""Scores of many circuits, so that they can be one batch."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One step of a walk: the measure with and without a head, the drop, and whether the head was removed."""
+
+    head: CircuitHead
+    before: float
+    without: float
+    drop: float
+    removed: bool
+
+    @property
+    def columns(self) -> dict[str, float | bool]:
+        """The columns of a table, except those of the head."""
+        return {"before": self.before, "drop": self.drop, "removed": self.removed}
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The pruned circuit, and every trial of the walk."""
+
+    circuit: Circuit
+    trials: tuple[Trial, ...]
+
+
+def _drop(before: float, without: float, relative: bool) -> float:
+    if not relative:
+        return before - without
+    return float("inf") if without == 0 else before / without - 1
+
+
+def in_orders(circuit: Circuit, orders: int, seed: int = WALKS) -> list[Circuit]:
+    """The circuit in the given order of its heads, and in shuffled orders."""
+    generator = random.Random(seed)
+    circuits = [circuit]
+    for _ in range(orders - 1):
+        shuffled = list(circuit.heads)
+        generator.shuffle(shuffled)
+        circuits.append(Circuit(tuple(shuffled), circuit.settings))
+    return circuits
+
+
+def walk(circuits: Sequence[Circuit], score: Score, *, threshold: float = 0.01, relative: bool = False) -> list[Pruned]:
+    """Walk through circuits of equal size in parallel: the trials of a step are one batch."""
+    remaining, current = list(circuits), score(circuits)
+    trials: list[list[Trial]] = [[] for _ in circuits]
+    for step in zip(*(circuit.heads for circuit in circuits), strict=True):
+        shorter = [circuit.without([head]) for circuit, head in zip(remaining, step, strict=True)]
+        for number, without in enumerate(score(shorter)):
+            drop = _drop(current[number], without, relative)
+            trials[number].append(Trial(step[number], current[number], without, drop, drop < threshold))
+            if drop < threshold:
+                remaining[number], current[number] = shorter[number], without
+    return [Pruned(circuit, tuple(steps)) for circuit, steps in zip(remaining, trials, strict=True)]

@@ -1,41 +1,205 @@
-"""Measure the requests about a circuit."""
+"""Knockout: is a circuit needed, or do other heads do its task when it is ablated? (Section 4.1 the other way round.)
+
+The circuit's heads, each at the token of its group's role, are set to their means; all other heads are computed. A
+circuit that does the task alone may still not be needed: other heads can carry the same answer, or take over. The
+comparison is a random set of other heads with as many at each role in each layer.
+
+Section 4.1, E': does the residual stream at a token of the context still encode the slot of its box?
+
+Pruning removes heads and keeps the residual stream, which may already hold what the heads of group E would write. This
+experiment replaces that part and nothing else. In a circuit with all other heads mean-ablated, the stream at one token
+of the context is set to that of the same word in a noise prompt, run in the same way, whose statements are moved by one
+slot. The word is the same; only what the stream says about the slot of the statement differs. The edit is at the layers
+whose heads are said to read the stream there.
+
+If the stream of a model holds nothing but the word, the edit changes nothing. That is an outcome: the relative change
+of the stream is part of the evidence, and not a gate.
+
+Measure the requests about a circuit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pandas as pd
+import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence, Kind
-from rebinding.experiments.answers import MEASURES, full_model
-from rebinding.experiments.circuit.ablation import evaluate, mean_z, measurer
-from rebinding.experiments.circuit.contributions import Hits, contributions, removed_sets
-from rebinding.experiments.circuit.knockout import knock_out
-from rebinding.experiments.circuit.pruning import Score, in_orders, walk
-from rebinding.experiments.circuit.random_circuits import draw_circuits, draw_sizes
+from rebinding.evidence import Evidence, Kind, merge
+from rebinding.experiments.circuit.ablation import (
+    Score,
+    ablation_edits,
+    active_heads,
+    evaluate,
+    in_orders,
+    mean_z,
+    measurer,
+    walk,
+)
 from rebinding.experiments.circuit.request import (
+    KNOCKED,
+    STREAM,
     UNPRUNED,
     VARIANT,
     Ablation,
     CircuitVariant,
     Contributions,
     GroupKnockout,
+    Hits,
     Knockout,
     Means,
     Pruning,
     Stream,
+    contributions,
+    removed_sets,
 )
-from rebinding.experiments.circuit.stream import exchange_stream
-from rebinding.experiments.tokens import blocks, prompt_blocks
-from rebinding.experiments.workbench import Workbench, averages, measures
+from rebinding.experiments.random_draws import draw_circuits, draw_sizes
+from rebinding.experiments.tokens import (
+    MEASURES,
+    Answers,
+    as_table,
+    blocks,
+    full_model,
+    positions,
+    prompt_blocks,
+    relative_change,
+    token_batch,
+)
 from rebinding.paper.circuit import Circuit
+from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon
+from rebinding.surgery.sweep import sweep
+from rebinding.task.prompts import Encoded
+
+if TYPE_CHECKING:
+    from rebinding.experiments.workbench import Workbench
+
+
+def knock_out(
+    surgeon: Surgeon,
+    prompts: Sequence[Encoded],
+    answers: Answers,
+    ids: Sequence[int],
+    circuits: Mapping[str, Circuit],
+    means: Sequence[Tensor],
+    *,
+    block: int | None = None,
+) -> Evidence:
+    """Ablate only the heads of each circuit: a row per circuit and prompt."""
+    parts = []
+    for where in prompt_blocks(surgeon, prompts, block):
+        batch = prompts[where]
+        source = torch.arange(len(batch)).repeat(len(circuits))
+        take = answers.of(where).take(source)
+        read = Read("logits", positions=positions(batch, "readout")[source][:, None], reduce=take)
+        ablated = active_heads(list(circuits.values()), batch, source)
+        recording = surgeon.record(token_batch(batch), keep={"z"})
+        (values,) = surgeon.run(recording, edits_at(means, ablated), [read], source=source, allow_noop=True)
+        change = changes(recording.sites["z"], means, ablated, source)
+        frame = as_table(list(circuits), ids[where], values).assign(relative_change=change.cpu().numpy())
+        parts.append(KNOCKED.evidence(frame, {"ablation": "mean, of these heads alone"}))
+    return merge(parts)
+
+
+def changes(z: Sequence[Tensor], means: Sequence[Tensor], places: ActiveHeads, source: Tensor) -> Tensor:
+    """The largest relative change from a head to its mean in each row (row,); rows continue `source`.
+
+    A random set may already equal its means: some heads of a planted model give the same output everywhere. The circuit
+    may not: its ablation would be a no-op and test nothing, and the gate `edits_change_values` fails.
+    """
+    largest = torch.zeros(source.numel())
+    for layer, (own, mean) in enumerate(zip(z, means, strict=True)):
+        of_layer = places.layers == layer
+        if not bool(of_layer.any()):
+            continue
+        row, heads, tokens = (part[of_layer] for part in (places.rows, places.heads, places.positions))
+        change = relative_change(mean[heads, tokens].to(own.device), own[source[row], heads, tokens])  # (place,)
+        largest.scatter_reduce_(0, row, change.cpu(), "amax")
+    return largest
+
+
+def edits_at(means: Sequence[Tensor], places: ActiveHeads) -> list[Edit]:
+    """Set z to its mean at the heads in `places`, and nowhere else."""
+    edits = []
+    for layer, mean in enumerate(means):
+        of_layer = places.layers == layer
+        if not bool(of_layer.any()):
+            continue
+        rows, row = places.rows[of_layer].unique(return_inverse=True)
+        heads, head = places.heads[of_layer].unique(return_inverse=True)
+        tokens, token = places.positions[of_layer].unique(return_inverse=True)
+        where = torch.zeros(len(rows), len(heads), len(tokens), dtype=torch.bool)  # (row, head, token)
+        where[row, head, token] = True
+        value = mean[heads][:, tokens][None]  # (1, head, token, head_dim)
+        edits.append(Edit("z", layer, value, positions=tokens, heads=heads, rows=rows, where=where))
+    return edits
+
+
+MARGIN = MEASURES.index("margin")
+
+
+def exchange_stream(
+    surgeon: Surgeon,
+    prompts: Sequence[Encoded],
+    noise: Sequence[Encoded],
+    answers: Answers,
+    ids: Sequence[int],
+    circuit: Circuit,
+    means: Sequence[Tensor],
+    *,
+    role: str,
+    layers: Sequence[int],
+    block: int | None = None,
+) -> Evidence:
+    """The answer's margin in a circuit before and after the noise's stream is set at `role`: a row per prompt."""
+    parts = []
+    for where in prompt_blocks(surgeon, prompts, block):
+        batch, n = prompts[where], len(prompts[where])
+        places = positions(batch, role)  # (prompt,)
+        streams = _streams(surgeon, batch, circuit, means, places, layers)
+        noise_streams = _streams(surgeon, noise[where], circuit, means, positions(noise[where], role), layers)
+        ablation = ablation_edits(means, active_heads([circuit], batch, torch.arange(n)), n)
+        stream = [
+            Edit("resid", layer, value, positions=places[:, None])
+            for layer, value in zip(layers, noise_streams, strict=True)
+        ]
+        take, readout = answers.of(where).take(torch.arange(n)), positions(batch, "readout")[:, None]
+        read = Read("logits", positions=readout, reduce=take)
+        recording = surgeon.record(token_batch(batch))
+        (values,) = sweep(surgeon, recording, [ablation, ablation + stream], [read], allow_noop=True)
+        change = torch.stack(
+            [relative_change(new, old)[:, 0] for new, old in zip(noise_streams, streams, strict=True)]
+        ).amax(0)  # (prompt,)
+        before, after = values[..., MARGIN].cpu()
+        rows = {
+            "prompt": ids[where],
+            "before": before.numpy(),
+            "after": after.numpy(),
+            "relative_change": change.cpu().numpy(),
+        }
+        parts.append(STREAM.evidence(pd.DataFrame(rows), {"ablation": "mean", "token": role, "layers": list(layers)}))
+    return merge(parts)
+
+
+def _streams(
+    surgeon: Surgeon,
+    prompts: Sequence[Encoded],
+    circuit: Circuit,
+    means: Sequence[Tensor],
+    at: Tensor,
+    layers: Sequence[int],
+) -> list[Tensor]:
+    """The residual stream at each layer's input, at one token of each prompt, in the circuit: (prompt, 1, hidden)."""
+    edits = ablation_edits(means, active_heads([circuit], prompts, torch.arange(len(prompts))), len(prompts))
+    reads = [Read("resid", layer, positions=at[:, None]) for layer in layers]
+    return surgeon.run(surgeon.record(token_batch(prompts)), edits, reads, allow_noop=True)
+
 
 HIT = MEASURES.index("hit")
 
 
-@measures(Ablation)
 def measure_ablation(bench: Workbench, request: Ablation) -> Evidence:
     prompts, ids = bench.prompts.encode(request.prompts).prompts, request.prompts.ids
     answers, means = bench.prompts.answers(prompts, request.answers), means_by_layer(bench, request.means)
@@ -75,7 +239,6 @@ def _comparisons(bench: Workbench, request: Ablation) -> dict[CircuitVariant, Ci
     return {CircuitVariant("less", name): circuit.without(heads) for name, heads in circuit.groups.items()} | random
 
 
-@averages(Means)
 def measure_means(bench: Workbench, request: Means) -> dict[str, Tensor]:
     prompts = bench.prompts.encode(request.prompts).prompts
     return {str(layer): mean for layer, mean in enumerate(mean_z(bench.surgeon, prompts))}
@@ -87,7 +250,6 @@ def means_by_layer(bench: Workbench, request: Means) -> list[Tensor]:
     return [means[str(layer)] for layer in range(len(means))]
 
 
-@measures(Pruning)
 def measure_pruning(bench: Workbench, request: Pruning) -> Evidence:
     """A row per order and head; every order has its own prompts, an equal part of all. As many orders walk in parallel
     as the surgeon takes prompts at once."""
@@ -111,7 +273,6 @@ def mean_of(measure: Callable[[Sequence[Circuit]], Tensor], by: str) -> Score:
     return lambda circuits: measure(circuits)[..., MEASURES.index(by)].mean(dim=1).tolist()
 
 
-@measures(Contributions)
 def measure_contributions(bench: Workbench, request: Contributions) -> Evidence:
     """Measure block by block, so that only the recordings of one block are in memory."""
     prompts, circuit, means = (
@@ -131,8 +292,6 @@ def _hits(measure: Callable[[Sequence[Circuit]], Tensor]) -> Hits:
     return lambda circuits: measure(circuits)[..., HIT]  # (circuit, prompt)
 
 
-@measures(GroupKnockout)
-@measures(Knockout)
 def measure_knockout(bench: Workbench, request: Knockout) -> Evidence:
     prompts, ids, circuit = bench.prompts.encode(request.prompts).prompts, request.prompts.ids, Circuit(request.circuit)
     answers, group = bench.prompts.answers(prompts), request if isinstance(request, GroupKnockout) else None
@@ -150,7 +309,6 @@ def measure_knockout(bench: Workbench, request: Knockout) -> Evidence:
     return by_variant(request.KIND, variants, replace(full, rows=full.rows.assign(relative_change=0.0)), of_circuits)
 
 
-@measures(Stream)
 def measure_stream(bench: Workbench, request: Stream) -> Evidence:
     pairs, means = bench.prompts.encode(request.prompts), means_by_layer(bench, request.means)
     answers, circuit = bench.prompts.answers(pairs.prompts, request.answers), Circuit(request.circuit)

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
-from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.paths.patching import Component
 from rebinding.experiments.prompts import BALANCED_ID, DISCOVERY_ID, Prompts
+from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
 from rebinding.paper.procedure import CircuitConventions, ProcedureName

@@ -15,7 +15,7 @@ from scipy.special import stdtr
 
 from rebinding.evidence import Evidence
 from rebinding.evidence.evidence import cache_by_evidence
-from rebinding.experiments.seeds import RESAMPLED
+from rebinding.experiments.random_draws import RESAMPLED
 from rebinding.paper.circuit import Head
 from rebinding.task.strata import Stratum, numbered, spread
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.random_draws import draw_circuits
 from rebinding.experiments.roles.request import (
     MODES,
     RANDOM_ROLES,
@@ -41,12 +41,14 @@ from rebinding.experiments.roles.request import (
     RolePair,
 )
 from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
-from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
 from rebinding.surgery import LogitsOf, Read, Recording, Surgeon, SurgeryError
 from rebinding.surgery.sweep import edit_heads, join_heads, read_heads, sweep
 from rebinding.task.prompts import Encoded
+
+if TYPE_CHECKING:
+    from rebinding.experiments.workbench import Workbench
 
 
 def run_roles(
@@ -224,7 +226,6 @@ def _frame(block: _Block, after: Tensor, sizes: Mapping[str, Tensor]) -> pd.Data
     return pd.DataFrame(columns)
 
 
-@measures(Interchange)
 def measure_interchange(bench: Workbench, request: Interchange) -> Evidence:
     return run_roles(
         bench.surgeon,
@@ -238,7 +239,6 @@ def measure_interchange(bench: Workbench, request: Interchange) -> Evidence:
     )
 
 
-@measures(RandomInterchange)
 def measure_random_interchange(bench: Workbench, request: RandomInterchange) -> Evidence:
     place, anatomy = MODES[request.mode][request.group], bench.surgeon.anatomy
     group = Circuit(tuple(CircuitHead(request.group, *head, place[1]) for head in request.heads))

@@ -1,19 +1,31 @@
-"""Position-free discovery on a workbench: each step is a request, and the workbench's store has all finished
-steps."""
+"""Crossings: the tokens by which information passes from one part of a prompt to a later one.
+
+A prompt has four parts: context, swap, question, readout. In the paper one group carries information from each of the
+first three to the next (E, D, C), at a label. The search assumes neither. So all its nodes in one part are senders and
+those in later parts receivers, in exact path patching as in every step of the search
+(`rebinding.experiments.search.search`). The loss of score is summed by the token of the sender. Both signs count: a
+head that works against the answer lowers the sum of its token.
+
+Position-free discovery on a workbench: each step is a request, and the workbench's store has all finished
+steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.request import EvidenceSource
 from rebinding.experiments.circuit.measure import measure_ablation
 from rebinding.experiments.circuit.request import Ablation
 from rebinding.experiments.prompts import EncodedPrompts
-from rebinding.experiments.search.crossings import crossings
-from rebinding.experiments.search.pairs import Pairs, pairs_of
-from rebinding.experiments.search.recorded_pairs import RecordedPairs, record_pairs
+from rebinding.experiments.search.pairs import Pairs, RecordedPairs, pairs_of, record_pairs
 from rebinding.experiments.search.request import (
+    CROSSINGS,
     NOISE,
     Crossings,
     Losses,
@@ -23,12 +35,69 @@ from rebinding.experiments.search.request import (
     search_prompts,
 )
 from rebinding.experiments.search.search import Search, step_rows
-from rebinding.experiments.workbench import Workbench, measures
 from rebinding.models import ModelError
-from rebinding.paper.graph import Graph, Node
+from rebinding.paper.graph import Graph, Node, part_of
 from rebinding.surgery import TorchSurgeon
 from rebinding.task.prompts import Encoded, Encoder
 from rebinding.verdicts import GateFailed, require, requirement
+
+if TYPE_CHECKING:
+    from rebinding.experiments.workbench import Workbench
+
+
+LATER = ("question", "readout")
+SWAP_LABELS = ("swap_first", "swap_second", "swap_asked", "swap_partner")
+CONTEXT_LABELS = ("context_box", "context_asked", "context_partner")
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A crossing from one part to others; `expected` are the names of the tokens that carry it in the paper."""
+
+    name: str
+    sender: str
+    receivers: tuple[str, ...]
+    expected: tuple[str, ...]
+
+
+CROSSED = (
+    Crossing("context to swap", "context", ("swap",), CONTEXT_LABELS),
+    Crossing("swap to question", "swap", ("question",), SWAP_LABELS),
+    Crossing("question to readout", "question", ("readout",), ("question_box",)),
+    Crossing("swap to all that is later", "swap", LATER, SWAP_LABELS),
+)
+
+
+def crossings(search: Search, nodes: Sequence[Node]) -> Evidence:
+    """Measure every crossing on the prompts of a search, which need not be those on which the nodes were found."""
+    ids = search.pairs.ids
+    frames = []
+    for crossing in CROSSED:
+        senders = [node for node in nodes if part_of(node) == crossing.sender]
+        receivers = [node for node in nodes if part_of(node) in crossing.receivers]
+        losses = _losses(search, senders, receivers, crossing.expected)
+        rows = pd.DataFrame({"prompt": ids, "crossing": crossing.name}).join(losses, on="prompt")
+        frames.append(rows.fillna({"expected_tokens": 0.0, "other_tokens": 0.0}))
+    return CROSSINGS.evidence(pd.concat(frames, ignore_index=True), {"nodes": [list(node) for node in nodes]})
+
+
+def _losses(
+    search: Search, senders: Sequence[Node], receivers: Sequence[Node], expected: Collection[str]
+) -> pd.DataFrame:
+    """The loss by prompt without senders at the expected tokens, and without all others. A prompt without effective
+    senders has no line."""
+    below = [node for node in senders if any(node.layer < receiver.layer for receiver in receivers)]
+    nothing = pd.DataFrame(columns=["expected_tokens", "other_tokens"], dtype=float)
+    if not below:
+        return nothing
+    rows = search.step(receivers, below).rows
+    is_expected = rows["place"].str.partition("[")[0].isin(list(expected))
+    loss = rows["before"] - rows["after"]
+    sides = {
+        name: loss.where(side, 0.0) for name, side in (("expected_tokens", is_expected), ("other_tokens", ~is_expected))
+    }
+    return pd.DataFrame(sides).groupby(rows["prompt"]).sum()
+
 
 REMOTE_MODEL = "position-free discovery needs the model's layers on this machine, and this model runs on a server"
 
@@ -74,17 +143,14 @@ def search_model(bench: EvidenceSource, name: str) -> Graph:
     )
 
 
-@measures(Step)
 def measure_step(bench: Workbench, request: Step) -> Evidence:
     return step_rows(_recorded_pairs(bench, request.prompts), request.receivers, request.allowed, request.settings)
 
 
-@measures(Losses)
 def measure_losses(bench: Workbench, request: Losses) -> Evidence:
     return _recorded_pairs(bench, request.prompts).losses()
 
 
-@measures(Crossings)
 def measure_crossings(bench: Workbench, request: Crossings) -> Evidence:
     """Measure by which tokens information passes between parts of the prompt."""
     if not isinstance(bench.surgeon, TorchSurgeon):
@@ -93,7 +159,6 @@ def measure_crossings(bench: Workbench, request: Crossings) -> Evidence:
     return crossings(search_on(bench, request.prompts, request.settings), nodes)
 
 
-@measures(SearchedCircuit)
 def measure_searched_circuit(bench: Workbench, request: SearchedCircuit) -> Evidence:
     """Search, then ablate all heads that were not found. All nodes are one circuit; their group letters do not
     matter."""

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
-from rebinding.experiments.answers import MEASURES
 from rebinding.experiments.circuit.request import DRAWS, VARIANT, Means, request_means
 from rebinding.experiments.prompts import DISCOVERY_ID, Prompts
+from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Node
 from rebinding.task.designs import Design

@@ -1,4 +1,20 @@
-"""Section 3: where does the answer come from? Residual interchange at every layer and token.
+"""The rows of tracing: the columns of a cell.
+
+| column | meaning |
+|---|---|
+| `prompt`, `mode`, `layer`, `token` | the pair and the cell |
+| `place`, `role` | the token's names in the original, by place and by function (the place if it has no function) |
+| `differs` | whether the pair's prompts differ in this token |
+| `ran` | whether the cell was run; otherwise it is a no-op |
+| `relative_change` | how far the patch changes the stream: the largest change as a share of the largest value there |
+| `hit` | as published: the first largest logit among the original's objects is that of its answer |
+| `hit_with_counterfactual` | the same with the counterfactual's answer as one more candidate |
+| `margin` | logit of the original's answer minus the largest of its other objects |
+| `counterfactual_margin` | logit of the original's answer minus that of the counterfactual's; NaN if it has none |
+| `answer_logit` | logit of the original's answer |
+| `base_...` | the same for the counterfactual without a patch |
+
+Section 3: where does the answer come from? Residual interchange at every layer and token.
 
 The residual of the *original* run, at the input of one layer and at one token, is written into the run of its
 *counterfactual*; the logits at the readout then show whether the original's answer is restored. Naively, one such cell
@@ -8,25 +24,93 @@ costs a full forward pass. Two facts make the map cheap and change no number:
   the tokens agree. Such a cell is a no-op: it gets the unpatched logits and is not run;
 * a cell cannot change layers below its own or tokens before its own. All layers of a token are one batch that grows
   layer by layer and computes that token and those after it.
+
+The pairs to trace, from a design: the filter of correct originals, and the modes that are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import islice
+from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
-from rebinding.experiments.tokens import prompt_blocks, relative_change, token_batch
-from rebinding.experiments.tracing.request import TRACING
-from rebinding.experiments.tracing.rows import rows_of
+from rebinding.experiments.tokens import BLOCK, prompt_blocks, relative_change, token_batch
+from rebinding.experiments.tracing.request import OVERSAMPLING, TRACING, Query, counterfactual
 from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
 from rebinding.surgery.sweep import sweep
-from rebinding.task.prompts import PromptError, TokenizedPrompt, aligned
+from rebinding.task.answers import AnswerRule
+from rebinding.task.designs import TRACING_MODES, Design, DesignError, Pair
+from rebinding.task.prompts import Encoded, Encoder, PromptError, TokenizedPrompt, aligned
+
+PLACES = ("context_box[", "context_object[", "swap_first", "swap_second", "swap_period", "question_box", "readout")
+"""The beginnings of role names by place; other roles are named by function."""
+
+
+def rows_of(
+    mode: str,
+    pairs: Sequence[TracedPair],
+    cells: Tensor,
+    changes: Tensor,
+    logits: Tensor,
+    base: Tensor,
+    layers: Sequence[int],
+    tokens: Sequence[int],
+) -> pd.DataFrame:
+    """Evidence rows from logits (prompt, layer, token, candidate) and unpatched logits (prompt, candidate)."""
+    shape = cells.shape
+    places, roles = zip(*(names_of(pair.original.roles, tokens) for pair in pairs), strict=True)
+    differs = np.array([np.isin(tokens, pair.differing) for pair in pairs])[:, None]  # (prompt, 1, token)
+    columns: dict[str, Any] = {
+        "prompt": np.array([pair.id for pair in pairs])[:, None, None],
+        "mode": mode,
+        "layer": np.array(layers, dtype=np.int16)[:, None],
+        "token": np.array(tokens, dtype=np.int16),
+        "place": np.array(places, dtype=object)[:, None],
+        "role": np.array(roles, dtype=object)[:, None],
+        "differs": differs,
+        "ran": cells.numpy(),
+        "relative_change": changes.numpy(),
+        **scores(pairs, logits),
+        **{f"base_{name}": value for name, value in scores(pairs, base[:, None, None]).items()},
+    }
+    table = pd.DataFrame({name: np.broadcast_to(value, shape).reshape(-1) for name, value in columns.items()})
+    return table.astype({"mode": "category", "place": "category", "role": "category"})
+
+
+def scores(pairs: Sequence[TracedPair], logits: Tensor) -> dict[str, np.ndarray]:
+    """Hits and margins from logits (prompt, layer, token, candidate); the last candidate is the rival."""
+    values = logits.float().numpy()
+    answer = np.array([pair.answer for pair in pairs])[:, None, None]  # (prompt, 1, 1)
+    of_answer = np.take_along_axis(values, answer[..., None], axis=-1)[..., 0]  # (prompt, layer, token)
+    is_other = np.arange(values.shape[-1] - 1) != answer[..., None]  # (prompt, 1, 1, candidate)
+    margin = of_answer - np.where(is_other, values[..., :-1], -np.inf).max(axis=-1)
+    has_rival = np.array([pair.rival is not None for pair in pairs])[:, None, None]
+    return {
+        "hit": values[..., :-1].argmax(axis=-1) == answer,
+        "hit_with_counterfactual": values.argmax(axis=-1) == answer,
+        "margin": margin,
+        "counterfactual_margin": np.where(has_rival, of_answer - values[..., -1], np.float32("nan")),
+        "answer_logit": of_answer,
+    }
+
+
+def names_of(roles: Mapping[str, int], tokens: Sequence[int]) -> tuple[list[str], list[str]]:
+    """The names of tokens by place, and by function if there is one; empty for a token without a name."""
+    places = {position: name for name, position in roles.items() if name.startswith(PLACES)}
+    functions: dict[int, str] = {}
+    for name, position in roles.items():
+        if not name.startswith(PLACES):
+            functions.setdefault(position, name)
+    by_place = [places.get(token, "") for token in tokens]
+    return by_place, [functions.get(token, place) for token, place in zip(tokens, by_place, strict=True)]
+
 
 Cells: TypeAlias = Tensor
 """(prompt, layer, token) booleans."""
@@ -68,7 +152,7 @@ def trace(
     tokens: Sequence[int] | None = None,
     roles: Sequence[str] | None = None,
 ) -> Evidence:
-    """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing.rows`).
+    """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing.maps`).
 
     `layers` are inputs of decoder layers; all layers and all `tokens` by default. With `roles`, a pair has rows only
     for its own tokens with one of these roles, whatever their positions in other pairs (`context_box` is the label of
@@ -203,3 +287,106 @@ def check_pairs(pairs: Sequence[TracedPair]) -> None:
                 f"pair {pair.id} has {len(pair.candidates)} candidates, pair {pairs[0].id} {len(pairs[0].candidates)};"
                 " trace stories with equally many boxes together"
             )
+
+
+class UnchangedAnswer(DesignError):
+    """A claim was to rest on a mode whose counterfactual has the original's answer."""
+
+
+def trace_design(
+    surgeon: Surgeon,
+    encoder: Encoder,
+    design: Design,
+    *,
+    mode: str,
+    n: int,
+    first_id: int = 0,
+    query: Query = "same",
+    rule: AnswerRule = "continuation",
+    for_claims: bool = True,
+    layers: Sequence[int] | None = None,
+    tokens: Sequence[int] | None = None,
+    roles: Sequence[str] | None = None,
+) -> Evidence:
+    """Trace one mode on the first `n` of `4 n` ids whose original is answered correctly (fewer, if there are fewer).
+
+    A mode that does not change the answer is refused unless `for_claims=False`, because restoring the answer shows
+    nothing. Its evidence then has the setting `changes_answer: false`, and no claim accepts it.
+    """
+    pool = range(first_id, first_id + OVERSAMPLING * n)
+    candidates = (traced_pair(encoder, counterfactual(design, number, mode, query), rule) for number in pool)
+    pairs = correct_ones(surgeon, candidates, n)
+    if not pairs:
+        raise DesignError(
+            f"no original of ids {pool.start}..{pool.stop - 1} is answered correctly among its objects, so there is"
+            " nothing to trace; take another model, design or first_id"
+        )
+    if for_claims:
+        check_changed(mode, pairs, query)
+    evidence = trace(surgeon, pairs, mode=mode, layers=layers, tokens=tokens, roles=roles)
+    changes = all(pair.changes_answer for pair in pairs)
+    return TRACING.evidence(evidence.rows, {**evidence.settings, "query": query, "changes_answer": changes})
+
+
+def check_changed(mode: str, pairs: Sequence[TracedPair], query: Query = "same") -> None:
+    """Refuse pairs whose two prompts have the same answer: restoring it shows nothing."""
+    same = [pair.id for pair in pairs if not pair.changes_answer]
+    if same:
+        usable = [name for name, entry in TRACING_MODES.items() if entry.changes_answer and entry.keeps_length]
+        raise UnchangedAnswer(
+            f"mode {mode!r} with query {query!r} leaves the answer as it is ({len(same)} of {len(pairs)} pairs, the"
+            f" first is id {same[0]}): restoring it shows nothing. Pass for_claims=False to look at it, or use one of"
+            f" {', '.join(usable)}"
+        )
+
+
+def traced_pair(encoder: Encoder, pair: Pair, rule: AnswerRule = "continuation") -> TracedPair:
+    """Encode a pair and add its candidates."""
+    original, altered = encoder.encode([pair.original, pair.counterfactual])
+    return scored_pair(encoder, pair, original, altered, rule)
+
+
+def scored_pair(encoder: Encoder, pair: Pair, original: Encoded, other: Encoded, rule: AnswerRule) -> TracedPair:
+    """An encoded pair: the candidates are the original's objects after its operations, by slot of their box."""
+    story = pair.original.story
+    contents = [(box, thing) for box, thing in story.state().items() if thing is not None]
+    rival = encoder.answer_token(pair.counterfactual.answer, rule) if pair.counterfactual.answerable else None
+    return TracedPair(
+        pair.id,
+        original,
+        other,
+        encoder.answer_tokens([thing for _, thing in contents], rule),
+        [box for box, _ in contents].index(pair.original.question),
+        rival,
+    )
+
+
+def correct_ones(surgeon: Surgeon, pool: Iterator[TracedPair], n: int) -> list[TracedPair]:
+    """The first `n` pairs of a pool whose original is answered correctly; consumes no more of the pool than needed.
+
+    Takes pairs in the blocks in which they are traced, so that one recording can serve both. Correct, as published,
+    means that the first largest logit among the original's objects is that of its answer.
+    """
+    correct: list[TracedPair] = []
+    while len(correct) < n:
+        part = list(islice(pool, min(BLOCK, n - len(correct))))
+        if not part:
+            break
+        correct += [pair for pair, is_right in zip(part, are_right(surgeon, part), strict=True) if is_right]
+    return correct[:n]
+
+
+def are_right(surgeon: Surgeon, pairs: Sequence[TracedPair]) -> list[bool]:
+    """Whether each original is answered correctly; runs all of them together."""
+    candidates = torch.tensor([pair.candidates for pair in pairs])  # (prompt, candidate)
+    logits = candidate_logits(surgeon, [pair.original for pair in pairs], candidates)
+    right: list[bool] = (
+        logits.argmax(dim=1) == torch.tensor([pair.answer for pair in pairs]).to(logits.device)
+    ).tolist()
+    return right
+
+
+def candidate_logits(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], candidates: torch.Tensor) -> torch.Tensor:
+    """Logits of candidates (prompt, candidate) at the readout of unedited prompts."""
+    read = Read("logits", positions=len(prompts[0]) - 1, reduce=LogitsOf(candidates))
+    return surgeon.run(surgeon.record(token_batch(prompts)), [], [read])[0][:, 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
+from types import MappingProxyType
 from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
@@ -54,6 +55,10 @@ SpanName: TypeAlias = Literal["state", "question"]
 """From the swap to the token before the asked label; from that label to the token before the readout."""
 Query: TypeAlias = Literal["same", "partner"]
 """Which box the counterfactual asks about: the original's, or the original's partner in the swap."""
+SITES = ("swap_period", "readout")
+"""The roles that `readout-diagnostic` patches."""
+PATCHED: Mapping[str, tuple[bool, bool]] = MappingProxyType({"swap": (False, True), "both": (True, True)})
+"""Whether the context label, and the swap label, is patched with the original's, in `first-mention`."""
 OVERSAMPLING = 4
 """The published filter looks for N correct originals among this many times N ids."""
 DIAGNOSTIC_MODE: ModeName = "swap_target_box_to_remaining_context_box"
@@ -62,6 +67,38 @@ PROMPTS_OF_FIGURE = 60
 """The most prompts of the readout diagnostic in all windows, which a figure shows and no rule uses."""
 HELD_OUT: dict[DesignName, Split] = {"published": "test", "partner_second": "test", "counterbalanced": "evaluation"}
 """The split of each design whose words discovery does not use."""
+
+WINDOWS = 6
+"""By default a window is a sixth of the layers."""
+
+
+@dataclass(frozen=True, order=True)
+class Window:
+    """Layers `first` to `last`, both patched."""
+
+    first: int
+    last: int
+
+
+def before_the_answer(n_layers: int) -> Window:
+    """All layers but the last sixth: there the readout already encodes the answer, and a patch of it would be the
+    answer itself."""
+    return Window(0, n_layers - 1 - max(1, n_layers // WINDOWS))
+
+
+def windows_of_rules(n_layers: int) -> list[Window]:
+    """All layers together, and those before the answer."""
+    everything = Window(0, n_layers - 1)
+    return [before_the_answer(n_layers), everything] if n_layers > 1 else [everything]
+
+
+def windows(n_layers: int, width: int | None = None) -> list[Window]:
+    """Every single layer, every run of `width` layers, and the windows of rules."""
+    width = max(1, -(-n_layers // WINDOWS)) if width is None else width
+    if not 1 <= width <= n_layers:
+        raise ValueError(f"a window of {width} layers in a model of {n_layers}; give 1 to {n_layers}")
+    runs = {Window(first, first + size - 1) for size in (1, width) for first in range(n_layers - size + 1)}
+    return sorted(runs | set(windows_of_rules(n_layers)))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
 from rebinding.evidence.evidence import cache_by_evidence
-from rebinding.experiments.tracing.diagnostic import before_the_answer
-from rebinding.experiments.tracing.request import SpanName
+from rebinding.experiments.tracing.request import SpanName, before_the_answer
 from rebinding.paper.claim import margin_of
 from rebinding.paper.procedure import TracingConventions
 from rebinding.verdicts.gates import Gate, requirement

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebinding.experiments.attention.measure import measure_heads
-from rebinding.experiments.attention.named import names_before
-from rebinding.experiments.attention.summary import by_token, even
+from rebinding.experiments.attention import by_token, even, measure_heads, names_before
 from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.prompts import Encoded, Encoder, PromptError
 from rebinding.task.text import Prompt

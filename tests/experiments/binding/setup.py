@@ -8,10 +8,9 @@ from functools import cache, cached_property
 from typing import Any
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.conditions import Condition
+from rebinding.experiments.binding.conditions import Condition, every_pair
 from rebinding.experiments.binding.directions import Directions, measure_directions
-from rebinding.experiments.binding.observations import every_pair
-from rebinding.experiments.binding.shifts import run_binding
+from rebinding.experiments.binding.measure import run_binding
 from rebinding.paper.circuit import Head
 from rebinding.planted import build
 from rebinding.planted.tokenizer import build_tokenizer

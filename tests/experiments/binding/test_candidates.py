@@ -7,10 +7,18 @@ from typing import Any
 
 import pytest
 
-from rebinding.experiments.binding.candidates import BY_PROCEDURE, CHOICES, POOLED, RELEASED, SOURCE, candidates
-from rebinding.experiments.binding.conditions import POOLED_KEYS, QK_SOURCE
+from rebinding.experiments.binding.conditions import (
+    BY_PROCEDURE,
+    CHOICES,
+    POOLED,
+    POOLED_KEYS,
+    QK_SOURCE,
+    RELEASED,
+    SOURCE,
+    apply_candidate,
+    candidates,
+)
 from rebinding.experiments.binding.request import VARIATIONS, request_shifts
-from rebinding.experiments.binding.row_conditions import apply_candidate
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit, CircuitHead

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.exchange import run_exchange
-from rebinding.experiments.binding.observations import every_pair
+from rebinding.experiments.binding.conditions import every_pair
+from rebinding.experiments.binding.measure import run_exchange
 from rebinding.surgery import SurgeryError
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, QK, K, Q
-from rebinding.experiments.binding.figures import PAPERS, head_figure, printed_table, table_figure
 from rebinding.experiments.binding.summary import summary
 from rebinding.paper.numbers import number
+from rebinding.report.figures.binding import PAPERS, head_figure, printed_table, table_figure
 from rebinding.report.printed_numbers import printed_numbers
 from tests.experiments.binding.setup import random_model
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.experiments.binding.slots import attention_on_slots, share_of_examples, with_heads
-from rebinding.experiments.binding.summary import shift
+from rebinding.experiments.binding.summary import attention_on_slots, share_of_examples, shift, with_heads
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.study.shifts import select_heads_on_slots
 from rebinding.verdicts import GateFailed

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.experiments.answers import Answers, full_model
-from rebinding.experiments.circuit.ablation import evaluate, mean_z
-from rebinding.experiments.circuit.pruning import in_orders, walk
-from rebinding.experiments.circuit.random_circuits import draw_circuits, draw_sizes
+from rebinding.experiments.circuit.ablation import evaluate, in_orders, mean_z, walk
+from rebinding.experiments.random_draws import draw_circuits, draw_sizes
+from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
 from rebinding.surgery import TorchSurgeon, derive
 from tests.close import MIN_CHANGE_SHARE, allowance

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.answers import MEASURES
 from rebinding.experiments.circuit.ablation import evaluate, measurer
-from rebinding.experiments.circuit.contributions import NOTHING, contributions, removed_sets
-from rebinding.experiments.circuit.request import CONTRIBUTIONS
+from rebinding.experiments.circuit.request import CONTRIBUTIONS, NOTHING, contributions, removed_sets
 from rebinding.experiments.circuit.summary import contribution
+from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.planted.variants.circuits import THREAD
 from tests.close import allowance

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rebinding.experiments.circuit.ablation import evaluate
-from rebinding.experiments.circuit.knockout import knock_out
-from rebinding.experiments.circuit.random_circuits import draw_circuits, has_heads_to_spare
+from rebinding.experiments.circuit.measure import knock_out
+from rebinding.experiments.random_draws import draw_circuits, has_heads_to_spare
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon

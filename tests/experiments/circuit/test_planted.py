@@ -9,13 +9,11 @@ import pytest
 import torch
 
 from rebinding.cli.discover import with_top_k
-from rebinding.experiments.answers import Answers
-from rebinding.experiments.circuit.ablation import evaluate, mean_z
-from rebinding.experiments.circuit.pruning import walk
-from rebinding.experiments.paths.discovery import discover
-from rebinding.experiments.paths.measure import NoisePairs, to_noise_pairs
+from rebinding.experiments.circuit.ablation import evaluate, mean_z, walk
+from rebinding.experiments.paths.measure import NoisePairs, discover, to_noise_pairs
 from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, PathSettings, Stage
 from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.tokens import Answers
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import Plant, build
 from rebinding.surgery import TorchSurgeon, derive

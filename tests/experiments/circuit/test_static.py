@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rebinding.experiments.static.request import (
+from rebinding.experiments.static import (
     UnswappedQuestions,
     request_bystander_questions,
     request_stories_without_swap,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rebinding.experiments.circuit.measure import exchange_stream
 from rebinding.experiments.circuit.request import request_stream
-from rebinding.experiments.circuit.stream import exchange_stream
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.tokens import token_batch
 from rebinding.models import load

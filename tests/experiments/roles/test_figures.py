@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.experiments.roles.figures import _bars, role_bars
 from rebinding.experiments.roles.request import SINGLE_HEADS
 from rebinding.experiments.roles.summary import group_effects
+from rebinding.report.figures.roles import _bars, role_bars
 from rebinding.report.folder import Model
 from tests.experiments.binding.setup import random_model
 from tests.experiments.roles.test_roles import run

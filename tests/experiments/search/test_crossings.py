@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rebinding.experiments.search.crossings import CROSSED, crossings
+from rebinding.experiments.search.measure import CROSSED, crossings
 from rebinding.experiments.search.summary import led_by_expected
 from rebinding.paper.graph import Node, part_of
 

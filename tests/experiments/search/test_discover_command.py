@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from rebinding.cli.commands import main
-from rebinding.experiments.answers import full_model
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search import search
-from rebinding.experiments.tokens import positions
+from rebinding.experiments.tokens import full_model, positions
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.models.loaded_model import owner_of

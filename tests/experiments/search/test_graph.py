@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rebinding.experiments.search.figures import draw_graph
 from rebinding.paper import circuit, graph
 from rebinding.paper.circuit import CircuitError, Owner
 from rebinding.paper.graph import Edge, Graph, Node
+from rebinding.report.figures.circuits import draw_graph
 
 OWNER = Owner("planted:pointer", "a" * 64, 12, 8)
 COPY, MATCH, PAIR = Node(11, 2, "readout"), Node(9, 7, "readout"), Node(8, 1, "question_box")

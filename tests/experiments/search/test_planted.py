@@ -9,8 +9,7 @@ from functools import cache
 import pytest
 import torch
 
-from rebinding.experiments.paths.discovery import discover
-from rebinding.experiments.paths.measure import to_noise_pairs
+from rebinding.experiments.paths.measure import discover, to_noise_pairs
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search.pairs import Pairs
 from rebinding.experiments.search.request import Settings

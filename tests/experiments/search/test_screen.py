@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rebinding.experiments.search.effects import EDGE_SHARE
 from rebinding.experiments.search.request import Settings
-from rebinding.experiments.search.search import MeasuredSteps, Search
+from rebinding.experiments.search.search import EDGE_SHARE, MeasuredSteps, Search
 from rebinding.experiments.search.summary import family
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.prompts import Encoder

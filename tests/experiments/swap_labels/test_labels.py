@@ -8,9 +8,13 @@ from dataclasses import replace
 import pytest
 
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.swap_labels.measure import measure_label_exchange, named_slots
-from rebinding.experiments.swap_labels.request import PROMPTS_OF_LABELS, request_label_exchange
-from rebinding.experiments.swap_labels.summary import label_shift
+from rebinding.experiments.swap_labels import (
+    PROMPTS_OF_LABELS,
+    label_shift,
+    measure_label_exchange,
+    named_slots,
+    request_label_exchange,
+)
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead

@@ -12,7 +12,7 @@ from claims.catalogue import claim
 from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.evidence.request import EvidenceSource
 from rebinding.evidence.store import Store
-from rebinding.experiments.tracing.modes import candidate_logits, traced_pair
+from rebinding.experiments.tracing.maps import candidate_logits, traced_pair
 from rebinding.experiments.tracing.request import OVERSAMPLING, Answered, answered_ids, counterfactual
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel

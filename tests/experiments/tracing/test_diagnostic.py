@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing.diagnostic import (
-    SITES,
-    Window,
-    diagnose,
-    diagnose_questions,
-    questions,
-    windows,
-    windows_of_rules,
-)
+from rebinding.experiments.tracing.measure import diagnose, diagnose_questions, questions
+from rebinding.experiments.tracing.request import SITES, Window, windows, windows_of_rules
 from tests.close import allowance
 from tests.experiments.tracing.naive import final_logits, patched, residuals
 from tests.experiments.tracing.small_model import encoder, model, plan, surgeon

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.plots import OKABE_ITO, PANEL_COLOURS
-from rebinding.experiments.tracing.token_maps import STRIPES, combined_map, mode_maps, readout_figure, striped
+from rebinding.report.figures.figure import OKABE_ITO, PANEL_COLOURS
+from rebinding.report.figures.tracing import STRIPES, combined_map, mode_maps, readout_figure, striped
 
 LAYERS, TOKENS, FIRST, PROMPTS = 42, 100, 20, 3
 READOUT = TOKENS - 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rebinding.experiments.tracing.mention import PATCHED, mention
-from rebinding.experiments.tracing.modes import correct_ones, traced_pair
-from rebinding.experiments.tracing.request import counterfactual
+from rebinding.experiments.tracing.maps import correct_ones, traced_pair
+from rebinding.experiments.tracing.measure import mention
+from rebinding.experiments.tracing.request import PATCHED, counterfactual
 from tests.experiments.tracing.small_model import encoder, plan, surgeon
 
 MODE = "context_target_box_and_swap_query_box"

@@ -6,17 +6,18 @@ import pytest
 import torch
 
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.tracing.maps import TracedPair, trace
-from rebinding.experiments.tracing.modes import (
+from rebinding.experiments.tracing.maps import (
+    TracedPair,
     UnchangedAnswer,
     candidate_logits,
     correct_ones,
+    trace,
     trace_design,
     traced_pair,
 )
-from rebinding.experiments.tracing.panels import PANELS
 from rebinding.experiments.tracing.request import OVERSAMPLING, counterfactual
 from rebinding.experiments.tracing.summary import by_role
+from rebinding.report.figures.tracing import PANELS
 from rebinding.task.designs import TRACING_MODES, DesignError
 from rebinding.task.prompts import PromptError
 from tests.close import allowance

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from rebinding.evidence import Evidence, EvidenceError
-from rebinding.experiments.tracing.maps import TracedPair
-from rebinding.experiments.tracing.rows import names_of, scores
+from rebinding.experiments.tracing.maps import TracedPair, names_of, scores
 from rebinding.experiments.tracing.summary import (
     by_role,
     by_token,

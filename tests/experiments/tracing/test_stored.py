@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.tracing.measure import span_of
 from rebinding.experiments.tracing.request import DONORS, request_stored_state
-from rebinding.experiments.tracing.stored import span_of
 from rebinding.experiments.tracing.summary import becomes_other_object, gate_swap_moves
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rebinding.experiments.attention.request import AttentionToRoles
+from rebinding.experiments.attention import AttentionToRoles
 from rebinding.experiments.binding.request import FIRST_PAIR, Exchange, Shifts
-from rebinding.experiments.swap_labels.request import LabelExchange
+from rebinding.experiments.swap_labels import LabelExchange
 from rebinding.experiments.tracing.request import StoredState
 from tests.oracles.by_hand.binding_estimates import Estimates, main, select_slots, select_values
 from tests.oracles.by_hand.grounds import Grounds

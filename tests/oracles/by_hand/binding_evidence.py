@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
+from rebinding.experiments.random_draws import MATCHED, PUBLISHED_NOISE
 from rebinding.task.prompts import Encoded
 from tests.oracles.by_hand.compare import Recomputation, find_prompt, numbered, relative_difference, sized
 from tests.oracles.by_hand.plain_model import Plain, Put

@@ -10,7 +10,7 @@ import pandas as pd
 
 from rebinding.experiments.circuit.request import Ablation, Contributions, Knockout, Pruning, Stream
 from rebinding.experiments.paths.request import Paths, random_senders
-from rebinding.experiments.static.request import UnswappedQuestions
+from rebinding.experiments.static import UnswappedQuestions
 from tests.oracles.by_hand.binding_estimates import Estimates
 from tests.oracles.by_hand.grounds import Grounds
 

@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.experiments.circuit.contributions import removed_sets
-from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.circuit.request import removed_sets
 from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.task.answers import AnswerSet
 from rebinding.task.prompts import Encoded

@@ -18,10 +18,10 @@ from fixtures.judging import judge
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.request import EvidenceSource
 from rebinding.evidence.store import Store
+from rebinding.experiments import static as static_requests
+from rebinding.experiments import swap_labels as label_requests
 from rebinding.experiments.circuit import request as circuit_requests
 from rebinding.experiments.circuit.request import PROMPTS_OF_MEANS
-from rebinding.experiments.static import request as static_requests
-from rebinding.experiments.swap_labels import request as label_requests
 from rebinding.models import LoadedModel
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import BUILTIN_PROCEDURES, Procedure, builtin_procedure

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import torch
 
 from rebinding.evidence import Request
-from rebinding.experiments.attention.request import AttentionToRoles, ShapedAttention
+from rebinding.experiments.attention import AttentionToRoles, ShapedAttention
 from rebinding.experiments.binding.request import SLOTS, Exchange, MeanVectors, Shifts
 from rebinding.experiments.circuit.request import (
     Ablation,
@@ -24,8 +24,8 @@ from rebinding.experiments.circuit.request import (
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import EVALUATION_ID, Prompts
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
-from rebinding.experiments.static.request import UnswappedQuestions
-from rebinding.experiments.swap_labels.request import LabelExchange, LabelVectors
+from rebinding.experiments.static import UnswappedQuestions
+from rebinding.experiments.swap_labels import LabelExchange, LabelVectors
 from rebinding.experiments.tracing.request import (
     WIDE,
     Answered,
@@ -35,7 +35,7 @@ from rebinding.experiments.tracing.request import (
     StoredState,
     TracingMap,
 )
-from rebinding.experiments.unedited.request import Ability, Floors, Replays
+from rebinding.experiments.unedited import Ability, Floors, Replays
 from rebinding.experiments.workbench import Workbench, tensor_requests
 from tests.close import ROUNDING
 from tests.oracles.by_hand.binding_evidence import recompute_exchange, recompute_shifts, recompute_vectors

@@ -17,8 +17,8 @@ from typing import Any
 from rebinding.evidence import Request
 from rebinding.experiments.circuit.request import DRAWS, ORDERS, PROMPTS_OF_MEANS, RANDOM_SETS, Pruning
 from rebinding.experiments.paths.request import Paths
-from rebinding.experiments.static.request import PAIRS
-from rebinding.experiments.unedited.request import FLOOR_PROMPTS, IN_16_BITS, REPLAYED_PROMPTS
+from rebinding.experiments.static import PAIRS
+from rebinding.experiments.unedited import FLOOR_PROMPTS, IN_16_BITS, REPLAYED_PROMPTS
 from rebinding.models import load
 from rebinding.models.loaded_model import owner_of
 from rebinding.paper.circuit import Circuit, Head, save

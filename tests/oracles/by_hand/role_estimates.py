@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from rebinding.experiments.attention.request import AttentionToRoles, ShapedAttention
+from rebinding.experiments.attention import AttentionToRoles, ShapedAttention
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
 from tests.oracles.by_hand.binding_estimates import Estimates
 from tests.oracles.by_hand.grounds import Grounds

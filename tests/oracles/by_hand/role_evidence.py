@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.task.prompts import Encoded

@@ -90,6 +90,6 @@ DISCOVER: Mapping[str, Moment] = {
     "recording": Moment(f"{SURGEON}.record", 4),
     "replay": Moment(f"{SURGEON}._run_batch", 12),
     "keeping": Moment(STORE, 4),
-    "choosing heads": Moment("rebinding.experiments.paths.discovery:_selected", 2),
-    "the picture": Moment("rebinding.experiments.circuit.figures:draw_circuit"),
+    "choosing heads": Moment("rebinding.experiments.paths.measure:_selected", 2),
+    "the picture": Moment("rebinding.report.figures.circuits:draw_circuit"),
 }

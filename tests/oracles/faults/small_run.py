@@ -15,7 +15,7 @@ from rebinding.experiments.binding.request import Shifts, request_shifts
 from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.roles.summary import of_group
-from rebinding.experiments.unedited.request import request_ability
+from rebinding.experiments.unedited import request_ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import Circuit

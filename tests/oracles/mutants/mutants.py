@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         "skip an edit",
-        f"{EXPERIMENTS}/binding/shifts.py",
+        f"{EXPERIMENTS}/binding/measure.py",
         "if shift.q is not None:",
         "if shift.q is not None and shift.at_i is not None:",
         make_cells(POINTER, "binding.q_redirects", "binding.table.q.switch"),
@@ -69,7 +69,7 @@ MUTANTS = (
         "score the full model in place of the circuit",
         f"{EXPERIMENTS}/circuit/ablation.py",
         "        parts.append(CIRCUITS",
-        "        from rebinding.experiments.answers import full_model\n\n"
+        "        from rebinding.experiments.tokens import full_model\n\n"
         "        whole = full_model(surgeon, prompts[where], answers.of(where), ids[where]).rows\n"
         '        values = torch.tensor(whole[["label_logit", "margin", "hit", "probability"]].to_numpy(float))\n'
         "        values = values[None].expand(len(circuits), -1, -1)\n"
@@ -81,9 +81,9 @@ MUTANTS = (
     ),
     Mutant(
         "read the wrong position",
-        f"{EXPERIMENTS}/binding/observations.py",
-        'readout = positions(cases.prompts, "readout")[cases.source][:, None]',
-        'readout = positions(cases.prompts, "readout")[cases.source][:, None] - 1',
+        f"{EXPERIMENTS}/binding/measure.py",
+        '    readout = positions(cases.prompts, "readout")[cases.source][:, None]\n    return',
+        '    readout = positions(cases.prompts, "readout")[cases.source][:, None] - 1\n    return',
         make_cells(POINTER, "binding.q_redirects", "binding.table.k_both.dR"),
     ),
     Mutant(
@@ -102,9 +102,9 @@ MUTANTS = (
     ),
     Mutant(
         "count slots from one",
-        f"{EXPERIMENTS}/binding/observations.py",
-        'roles = [f"context_{kind}[{slot}]"',
-        'roles = [f"context_{kind}[{(slot + 1) % slots}]"',
+        f"{EXPERIMENTS}/binding/measure.py",
+        'roles = [f"context_{kind}[{slot}]" for kind in KINDS for slot in range(slots)]',
+        'roles = [f"context_{kind}[{(slot + 1) % slots}]" for kind in KINDS for slot in range(slots)]',
         make_cells(POINTER, "binding.q_redirects", "binding.table.q.dR"),
     ),
     Mutant(

@@ -1,1 +1,0 @@
-"""The attention of heads in unedited prompts."""

@@ -1,0 +1,109 @@
+"""Requests for a circuit for swaps in questions about unswapped boxes: stories without a swap, questions about a box
+that the swap does not name, and a box that is emptied and refilled; and path patching without a swap, by the stages of
+static entity tracking. The circuit's questions are measured as any other ablation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from rebinding.evidence import Evidence, Kind, PromptSet
+from rebinding.experiments.circuit.request import DRAWS, VARIANT, Ablation, request_means
+from rebinding.experiments.paths.measure import Discovery, discover_by
+from rebinding.experiments.paths.request import STATIC_STAGES, Paths, Stage, request_paths
+from rebinding.experiments.prompts import BALANCED_ID, Prompts
+from rebinding.experiments.tokens import MEASURES
+from rebinding.paper.circuit import Circuit, Head
+from rebinding.paper.procedure import CircuitConventions
+from rebinding.task.boxes import labels_of
+from rebinding.task.designs import Design
+from rebinding.task.text import Prompt, token_at
+
+UNSWAPPED = Kind("unswapped", ("prompt", *VARIANT, *MEASURES))
+"""An ablation on questions about unswapped boxes, on which the circuit was not found."""
+PAIRS = 36
+"""Pairs of path patching without a swap: enough for an effect per head, without links."""
+Make: TypeAlias = Callable[[Prompts, Design, Circuit, int], Paths]
+
+
+@dataclass(frozen=True)
+class UnswappedQuestions(Ablation):
+    """An ablation on questions about an unswapped box, of the circuit's heads whose tokens these prompts have."""
+
+    KIND: ClassVar[Kind] = UNSWAPPED
+
+
+def request_stories_without_swap(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
+    """Request stories that end with the context; the question is about every slot equally often."""
+    stories = prompts.design("counterbalanced", boxes=design.boxes, operations=0)
+    return _ablated(prompts, stories, circuit, prompts.draw(stories, prompts.range_of(n)))
+
+
+def request_bystander_questions(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
+    """Request stories with a swap and a question about a box that it does not name: a third of the counterbalanced
+    ids."""
+    balanced = prompts.design("counterbalanced", boxes=design.boxes)
+    ids = [number for number in prompts.range_of(4 * n) if balanced.prompt(number).partner is None]
+    return _ablated(prompts, balanced, circuit, prompts.draw(balanced, ids[:n]))
+
+
+def request_refilled_questions(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
+    """Request stories in which the content of a box is replaced; the question is about that box."""
+    return _refilled(prompts, design, circuit, n, is_about_refilled=True)
+
+
+def request_other_questions_of_refill(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
+    """Request the same stories with a question about an unchanged box."""
+    return _refilled(prompts, design, circuit, n, is_about_refilled=False)
+
+
+def _refilled(
+    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, is_about_refilled: bool
+) -> UnswappedQuestions:
+    """In two thirds of the counterbalanced ids the question is about the refilled box, in a third about another."""
+    balanced = prompts.design("counterbalanced", boxes=design.boxes, verb="refill")
+    ids = [
+        number
+        for number in prompts.range_of(4 * n)
+        if _is_about_operation(balanced.prompt(number)) == is_about_refilled
+    ]
+    return _ablated(prompts, balanced, circuit, prompts.draw(balanced, ids[:n]))
+
+
+def _is_about_operation(prompt: Prompt) -> bool:
+    """Whether the question is about a box of the operation."""
+    return prompt.operation is not None and prompt.question in labels_of(prompt.operation)
+
+
+def _ablated(prompts: Prompts, design: Design, circuit: Circuit, chosen: PromptSet) -> UnswappedQuestions:
+    """Request the ablation; heads whose token these prompts do not have are mean-ablated like all other heads."""
+    roles = prompts.encode(chosen).prompts[0].roles
+    heads = tuple(head for head in circuit.heads if token_at(head.role, roles) is not None)
+    return UnswappedQuestions(
+        chosen, request_means(prompts, design, "counterbalanced"), heads, "random", DRAWS, "role_and_layer"
+    )
+
+
+def request_static_paths(
+    prompts: Prompts, boxes: int, stage: Stage, receivers: Sequence[Head], conventions: CircuitConventions, n: int
+) -> Paths:
+    """Request all heads as senders in stories without a swap, each paired with another story."""
+    stories = prompts.design("counterbalanced", boxes=boxes, operations=0)
+    roles = sorted({role for step in STATIC_STAGES for role in (step.sender, step.at) if role is not None})
+    pairs = prompts.draw_with(stories, BALANCED_ID, n, roles, ("noise", "independent"))
+    return request_paths(pairs, stage, receivers, conventions)
+
+
+def discover_static_circuit(ask: Callable[[Make], Evidence], conventions: CircuitConventions) -> Discovery:
+    """Find the four groups of static entity tracking; each stage is a request of its own."""
+
+    def score(stage: Stage, receivers: Sequence[Head]) -> Evidence:
+        return ask(
+            lambda prompts, design, circuit, n: request_static_paths(
+                prompts, design.boxes, stage, receivers, conventions, PAIRS
+            )
+        )
+
+    return discover_by(score, STATIC_STAGES, scale=conventions.score, rule=conventions.select)

@@ -1,1 +1,0 @@
-"""The circuit for swaps in questions about unswapped boxes."""

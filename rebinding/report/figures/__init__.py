@@ -1,0 +1,1 @@
+"""Figures of the report: a file for each part of the paper, drawn from evidence."""

@@ -1,0 +1,176 @@
+"""A figure of the report: the evidence it needs, what the paper's figure shows, and what ours shows.
+
+The figures of a section are the tuple `FIGURES` of its module `figures`.
+
+Colours, lettering and intervals of all figures. The colours are those of Okabe and Ito, distinct in every colour
+vision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from rebinding.evidence import Evidence, Kind
+from rebinding.evidence.request import Facet
+from rebinding.verdicts import estimate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class ReportedModel(Protocol):
+    """A model of a report: its description and its evidence."""
+
+    @property
+    def about(self) -> Mapping[str, Any]: ...
+
+    @property
+    def printed_numbers(self) -> Mapping[str, float]:
+        """The numbers that the model is compared with, by quantity, such as `binding.q.dR`."""
+        ...
+
+    @property
+    def stages(self) -> Mapping[str, Evidence]:
+        """The evidence of each stage of our own discovery, by group."""
+        ...
+
+    def discovered_circuit(self) -> list[tuple[str, int, int, str]]:
+        """The circuit that our own discovery finds, before pruning: group, layer, head, role."""
+        ...
+
+    def find_evidence(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
+        """The evidence of a kind whose requests have these facets, by label."""
+        ...
+
+    def find_largest_evidence(self, kind: Kind, **facets: Facet) -> Evidence | None:
+        """The evidence among `find_evidence(kind, **facets)` that rests on most units; None if there is none."""
+        ...
+
+
+def has_facets(evidence: Evidence, kind: Kind, **facets: Facet) -> bool:
+    """Whether evidence is of this kind, and its request has these facets."""
+    own = evidence.settings["facets"]
+    return evidence.experiment == kind.name and all(own.get(name) == value for name, value in facets.items())
+
+
+@dataclass(frozen=True)
+class Shows:
+    """Evidence of a kind, where its requests have these facets."""
+
+    kind: Kind
+    facets: Mapping[str, Facet] = field(default_factory=dict)
+
+
+def shows(kind: Kind, **facets: Facet) -> Shows:
+    """A kind of evidence, or the part of it that has these facets."""
+    return Shows(kind, MappingProxyType(facets))
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure that is drawn for every model. `uses` is the evidence that it shows; `draw` returns None for a model
+    without that evidence."""
+
+    key: str
+    section: str
+    title: str
+    stands_for: str
+    says: str
+    shows: str
+    uses: tuple[Shows, ...]
+    draw: Callable[[ReportedModel], Figure | None]
+    shares: Literal["", "x", "y"] = ""
+    """The axis that has one scale for all models of a page."""
+    special: bool = False
+    """Most models do not have this figure, and nothing is missing then."""
+
+    def shows_any(self, evidence: Iterable[Evidence]) -> bool:
+        """Whether this figure shows any of the evidence of a claim."""
+        return any(has_facets(item, use.kind, **use.facets) for item in evidence for use in self.uses)
+
+
+def heads_by_group(heads: Iterable[tuple[str, int, int, str]]) -> dict[str, list[tuple[int, int]]]:
+    """The heads (layer, head) of each group of a circuit."""
+    groups: dict[str, list[tuple[int, int]]] = {}
+    for group, layer, head, _ in heads:
+        groups.setdefault(group, []).append((layer, head))
+    return groups
+
+
+def cut_label(cut: Facet) -> str:
+    """For a title: how many tokens before the ':' prompts were read."""
+    return f", {cut} tokens before ':'" if cut else ""
+
+
+OKABE_ITO: Mapping[str, str] = MappingProxyType(
+    {
+        "black": "#000000",
+        "orange": "#E69F00",
+        "sky": "#56B4E9",
+        "green": "#009E73",
+        "yellow": "#F0E442",
+        "blue": "#0072B2",
+        "vermillion": "#D55E00",
+        "purple": "#CC79A7",
+    }
+)
+PANEL_COLOURS: Mapping[str, str] = MappingProxyType(
+    {
+        "reference_box": OKABE_ITO["blue"],
+        "swap_target_box": OKABE_ITO["orange"],
+        "object": OKABE_ITO["green"],
+    }
+)
+"""The three roles of the tracing figure."""
+SITE_COLOURS: Mapping[str, str] = MappingProxyType(
+    {"swap_period": OKABE_ITO["blue"], "readout": OKABE_ITO["vermillion"]}
+)
+"""The two places of the readout diagnostic."""
+MAP_COLOURS = "cividis"
+"""For one quantity from 0 to 1: even in lightness, and blue to yellow in every colour vision."""
+DPI = 150
+SMALLEST = 9
+"""Points of the smallest lettering: the page shows a figure at 72 dots an inch or more, so as many dots."""
+LETTERING: dict[Any, Any] = {
+    "font.size": SMALLEST,
+    "legend.fontsize": SMALLEST,
+    "xtick.labelsize": SMALLEST,
+    "ytick.labelsize": SMALLEST,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+LEVEL = 0.95
+
+
+def readable(name: str) -> str:
+    """A name as people write it: `swap_period` is 'swap period', `context_box[1]` is 'context box 1'."""
+    return name.replace("_", " ").replace("[", " ").replace("]", "")
+
+
+class Interval(NamedTuple):
+    """A mean and the ends of its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def over_prompts(table: pd.DataFrame, measure: str) -> Interval:
+    """The mean of a measure over prompts; the cases and draws of a prompt are one observation, their mean."""
+    return interval_of(table.groupby("prompt")[measure].mean().to_numpy(dtype=float))
+
+
+def interval_of(values: npt.NDArray[np.generic]) -> Interval:
+    """The mean of one number for each prompt."""
+    mean = estimate(values, unit="prompts")
+    low, high = mean.bounds(LEVEL)
+    return Interval(float(mean.mean), float(low), float(high))

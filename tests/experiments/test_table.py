@@ -1,0 +1,67 @@
+"""The tables by experiment have the same names, and no class of requests is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import walk_packages
+
+import pytest
+
+import rebinding.experiments
+from rebinding.cost.source import BRANCHING as NOT_COSTED
+from rebinding.evidence import Request
+from rebinding.evidence.sources import sources
+from rebinding.experiments.recheck import BRANCHING, NOISE
+from rebinding.experiments.table import EXPERIMENTS, experiment_of
+from rebinding.report.figures.draw import FIGURES
+from rebinding.simulate.simulators import LEFT_OUT, SIMULATORS
+from tests.evidence.toy import POWERS, Powers
+
+NAMES = set(EXPERIMENTS) - {POWERS.name}
+NOT_DRAWN = {
+    *("ability", "answered", "attention", "contributions", "crossings", "exchange", "first-mention", "floors"),
+    *("group-knockout", "knockout", "random groups", "replays", "search losses", "search steps", "searched circuit"),
+    *("shaped-attention", "stored-state", "stream", "swap_labels", "unswapped"),
+}
+"""Experiments whose evidence no figure shows; the report has their rows in tables."""
+
+
+def subclasses(cls: type[Request]) -> Iterator[type[Request]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)
+
+
+def test_every_class_of_requests_is_in_the_table_once() -> None:
+    for module in walk_packages(rebinding.experiments.__path__, f"{rebinding.experiments.__name__}."):
+        import_module(module.name)
+    classes = {cls for cls in subclasses(Request) if "KIND" in vars(cls) and cls.__module__.startswith("rebinding.")}
+    assert classes == {EXPERIMENTS[name].request for name in NAMES}
+    assert len(classes) == len(NAMES) > 25
+
+
+def test_tables_have_the_same_names() -> None:
+    assert SIMULATORS.keys() | LEFT_OUT.keys() == NAMES
+    assert not SIMULATORS.keys() & LEFT_OUT.keys()
+    assert {use.kind.name for spec in FIGURES for use in spec.uses} == {
+        name for name in NAMES if EXPERIMENTS[name].makes == "evidence"
+    } - NOT_DRAWN
+    assert {*NOISE, *BRANCHING, *(kind.KIND.name for kind in NOT_COSTED)} <= NAMES
+
+
+def test_an_address_names_the_code_of_its_own_experiment() -> None:
+    """An edit of one section must not make the evidence of all others anew."""
+    needed = sources(experiment_of(EXPERIMENTS["binding"].request).run.__module__)
+    assert "rebinding.experiments.binding.measure" in needed
+    assert not {
+        name for name in needed if name.startswith(("rebinding.experiments.tracing", "rebinding.experiments.table"))
+    }
+
+
+def test_a_class_without_an_entry_is_named() -> None:
+    class Other(Powers):
+        """Shares the name of another class."""
+
+    with pytest.raises(LookupError, match=r"no experiment computes .*Other"):
+        experiment_of(Other)
