@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rebinding.cli.checks import check_number, check_output_folder
+from rebinding.cli.options import check_number, check_output_folder
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import QK, K, Q, every_pair
 from rebinding.experiments.binding.directions import measure_directions

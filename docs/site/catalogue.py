@@ -13,7 +13,7 @@ from claims.catalogue import catalogue, catalogue_of_runs
 from rebinding.paper.claim import Claim
 from rebinding.planted import MECHANISMS
 from rebinding.planted.truth import Truth, truth_of
-from rebinding.report.outline import SECTIONS, Section
+from rebinding.report.summary import SECTIONS, Section
 
 HEAD = """# The catalogue of claims
 

@@ -27,13 +27,12 @@ from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Graph
 from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
+from rebinding.surgery.calling import Weights, hold
 from rebinding.surgery.sites import Site
-from rebinding.surgery.state import Weights, hold
 from rebinding.task.chat import Form
 from rebinding.task.designs import Design, DesignName, pair_of
 from rebinding.task.designs import design as make_design
-from rebinding.task.prompts import Encoded, PromptError
-from rebinding.task.strata import stratum
+from rebinding.task.prompts import Encoded, PromptError, stratum
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -14,8 +14,7 @@ from typing import TypeAlias, cast
 import torch
 from torch import Tensor
 
-from rebinding.task.prompts import PromptError, TokenizedPrompt, aligned
-from rebinding.task.strata import Stratum
+from rebinding.task.prompts import PromptError, Stratum, TokenizedPrompt, aligned
 from rebinding.task.text import TOKEN_NAME, token_at, word_of
 
 Position: TypeAlias = str | int

@@ -7,9 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rebinding.cli.checks import check_output_file, check_output_folder
-from rebinding.cli.options import HELP, MODEL
-from rebinding.cli.terminal import readable
+from rebinding.cli.options import HELP, MODEL, check_output_file, check_output_folder, readable
 from rebinding.evidence.certificates import certificate_file, save_certificate
 from rebinding.evidence.store import default_root
 from rebinding.models import load

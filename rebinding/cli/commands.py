@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from rebinding.cli.terminal import readable
+from rebinding.cli.options import readable
 
 
 @dataclass(frozen=True)

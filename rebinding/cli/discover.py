@@ -1,21 +1,31 @@
 """`rebinding discover`: find a model's circuit by path patching, print it by group, save it, draw it.
 
-By the paper's five stages, or, with `--positions all`, by position-free discovery (`rebinding.cli.all_positions`).
+By the paper's five stages, or, with `--positions all`, by position-free discovery.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
 
-from rebinding.cli import all_positions
-from rebinding.cli.checks import check_figure_file, check_number, check_output_file, check_output_folder
-from rebinding.cli.options import HELP, MODEL, design_help
+from rebinding.cli.options import (
+    HELP,
+    MODEL,
+    check_figure_file,
+    check_input_file,
+    check_number,
+    check_output_file,
+    check_output_folder,
+    design_help,
+)
 from rebinding.engines import choice as engines
 from rebinding.evidence.shards import put_in_place
 from rebinding.evidence.store import Store, default_root
@@ -23,18 +33,118 @@ from rebinding.experiments.paths.measure import Discovery, discover_by
 from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, Frozen, Paths, PathSettings, Stage
 from rebinding.experiments.paths.summary import MIN_EFFECT, Scale, Selection
 from rebinding.experiments.prompts import MOST_PROMPTS
+from rebinding.experiments.search.measure import search_on
+from rebinding.experiments.search.request import NOISE, Settings
 from rebinding.experiments.search.request import PROMPTS as BLOCK
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.models.devices import DTYPES
 from rebinding.models.loaded_model import owner_of
+from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import save, to_json
 from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
 from rebinding.study.engine import Engine, InProcessEngine, Session
 from rebinding.study.model_spec import parse_model
+from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.sites import Scope
 from rebinding.task.boxes import MAX_BOXES, MIN_BOXES
 from rebinding.task.designs import DESIGNS, NOISE_KINDS
+
+OF_SEARCH: Mapping[str, Any] = MappingProxyType(
+    {
+        "share": Settings().share,
+        "min_attention": Settings().min_attention,
+        "minutes": None,
+        "graph": None,
+        "compare": [],
+    }
+)
+"""The defaults of options that only this search has."""
+
+
+def _add_search_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only this search has."""
+    defaults = Settings()
+    group = parser.add_argument_group("position-free discovery (--positions all)")
+    group.add_argument(
+        "--share",
+        type=float,
+        default=defaults.share,
+        metavar="X",
+        help=f"select effects of at least this share of the total loss (default {defaults.share}; e.g. --share 0.05)",
+    )
+    group.add_argument(
+        "--min-attention",
+        type=float,
+        default=defaults.min_attention,
+        metavar="X",
+        help="skip tokens that no receiver gives this much attention, in any prompt of a block"
+        f" (default {defaults.min_attention}; 0 skips none)",
+    )
+    group.add_argument(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="stop after the block in which this time ends (default: no limit; e.g. --minutes 30)",
+    )
+    group.add_argument(
+        "--graph",
+        type=Path,
+        metavar="FILE",
+        help="write nodes and edges, as JSON or as .graphml (default: not written)",
+    )
+    group.add_argument(
+        "--compare",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="compare with a graph (JSON) of this model that was found on other prompts; repeatable (default: none)",
+    )
+
+
+def _check_search(options: argparse.Namespace) -> None:
+    """Check the options before a model is loaded."""
+    Settings(options.share, min_attention=options.min_attention, block=options.block)  # raises if out of range
+    check_number("--minutes", options.minutes)
+    check_output_file("--graph", options.graph)
+    for path in options.compare:
+        check_input_file("--compare", path)
+
+
+def _run_search(options: argparse.Namespace, bench: Workbench) -> int:
+    """Search, print the graph, and write the requested files."""
+    loaded_model = bench.loaded_model
+    if not isinstance(bench.surgeon, TorchSurgeon):
+        raise ValueError(f"{loaded_model.name} runs on a server; --positions all needs a model on this machine")
+    show = partial(print, file=sys.stderr if options.json else None)
+    compared = [(path, graphs.load(path, owner_of(loaded_model))) for path in options.compare]
+    stories = bench.prompts.design("counterbalanced", boxes=options.boxes)
+    ids = range(options.skip_prompts, options.skip_prompts + options.samples)
+    settings = Settings(options.share, min_attention=options.min_attention, block=options.block)
+    deadline = float("inf") if options.minutes is None else time.monotonic() + 60 * options.minutes
+    prompts = bench.prompts.draw(stories, ids, ("noise", NOISE))
+    graph = search_on(bench, prompts, settings, deadline, show).graph(
+        {"design": stories.name, "noise": NOISE, "skip_prompts": options.skip_prompts}
+    )
+    if options.json:
+        print(graphs.to_json(graph, owner_of(loaded_model)), end="")
+    else:
+        print("\n".join(graph.lines()))
+    for path, peer in compared:
+        show("\n".join(graphs.compare(graph, peer, path.name)))
+    if not graph.settings["finished"]:
+        show(f"the {options.minutes:g} minutes are up: this is a part; run the same command again to continue")
+    if options.circuit:
+        put_in_place({options.circuit: lambda path: save(graph.circuit(), owner_of(loaded_model), path)})
+    if options.graph:
+        graphs.save(graph, owner_of(loaded_model), options.graph)
+    if options.figure:
+        from rebinding.report.figures.circuits import draw_graph
+
+        draw_graph(graph, loaded_model.anatomy.n_layers, loaded_model.name).savefig(options.figure)
+    return 0
+
 
 PROMPTS = 100
 OF_STAGES: Mapping[str, Any] = MappingProxyType(
@@ -86,7 +196,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the circuit (--positions all: the graph) as JSON")
     engines.arguments(parser.add_argument)
     _add_stage_options(parser.add_argument_group("the five stages (--positions roles)"))
-    all_positions.arguments(parser)
+    _add_search_options(parser)
 
 
 def _add_stage_options(group: argparse._ArgumentGroup) -> None:
@@ -131,7 +241,7 @@ def _add_stage_options(group: argparse._ArgumentGroup) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.samples is None:
         options.samples = BLOCK if options.positions == "all" else PROMPTS
-    if options.positions != "all" and (names := changed_options(options, all_positions.OF_SEARCH)):
+    if options.positions != "all" and (names := changed_options(options, OF_SEARCH)):
         raise ValueError(f"{names}: the stages have no such option; add --positions all, or leave it out")
     _check(options)
     options.dtype = options.dtype or parse_model(options.model).dtype
@@ -176,7 +286,7 @@ def _check(options: argparse.Namespace) -> None:
             f" {replace(plant, boxes=min(options.boxes, MOST_PLANTED)).name} for more, up to {MOST_PLANTED}"
         )
     if options.positions == "all":
-        all_positions.check(options)
+        _check_search(options)
 
 
 def discover_circuit(
@@ -213,7 +323,7 @@ def _search_all_positions(options: argparse.Namespace, engine: Engine, store: St
         raise ValueError(f"--positions all has no stages: leave {names} out, or --positions all")
     loaded_model = load(options.model, dtype=options.dtype, device=options.device)
     shelf = None if store is None else store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
-    return all_positions.run(options, Workbench(loaded_model, shelf))
+    return _run_search(options, Workbench(loaded_model, shelf))
 
 
 def changed_options(options: argparse.Namespace, defaults: Mapping[str, Any]) -> str:

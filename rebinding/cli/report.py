@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from rebinding.cli.options import HELP
+from rebinding.report.files import ReportError
 from rebinding.report.page import render
-from rebinding.report.schema import ReportError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

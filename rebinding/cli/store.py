@@ -8,8 +8,7 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-from rebinding.cli.checks import check_output_folder
-from rebinding.cli.options import HELP
+from rebinding.cli.options import HELP, check_output_folder
 from rebinding.evidence.store import Entry, Store, default_root
 
 

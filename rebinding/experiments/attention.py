@@ -1,15 +1,12 @@
-"""Names of tokens that heads attend to.
+"""Attention of heads, in unedited prompts and where earlier heads send what they do in a noise prompt.
 
-Requests for attention: in unedited prompts, and where earlier heads send what they do in a noise prompt.
-
-Measure the attention of heads at one token on every earlier token with a role, as it is, and after other heads get
-their outputs from a noise prompt.
+It is measured from one token on every earlier token with a role.
 
 A token is named by its function in the prompt if it has one (`swap_asked`), else by its place without the number
 (`context_box`: the label of a box that is not mentioned again), so that a name means the same in every prompt. The
 heads' own token is skipped: attention on it reads nothing from elsewhere.
 
-Numbers for rules from evidence of attention: one per prompt.
+Rules get one number per prompt.
 """
 
 from __future__ import annotations

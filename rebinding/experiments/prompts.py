@@ -13,9 +13,8 @@ import torch
 from rebinding.evidence import OnPrompts, PromptSet, Request
 from rebinding.evidence.request import digest
 from rebinding.experiments.tokens import Answers
-from rebinding.task.answers import AnswerSet, is_single_token
 from rebinding.task.designs import Design, Pair, design
-from rebinding.task.prompts import Encoded, Encoder, Prompt
+from rebinding.task.prompts import AnswerSet, Encoded, Encoder, Prompt, is_single_token
 from rebinding.task.text import token_at
 from rebinding.task.words import Vocabulary
 

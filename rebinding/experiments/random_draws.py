@@ -1,6 +1,6 @@
-"""All seeds, except that of a prompt, which is its id.
+"""What is drawn at random: all seeds, except that of a prompt, which is its id; and random circuits.
 
-Random circuits for comparison: as many heads at each role, drawn from all heads.
+A random circuit has as many heads at each role, drawn from all heads.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Requests for keys at the labels of a swap. Not simulated: the paper says nothing of them.
-
-Measure the effect of keys at the labels of a swap on the readout.
+"""Keys at the labels of a swap: do they point at the partner's slot? Not simulated: the paper says nothing of them.
 
 A prompt asks about a box of the swap: i is its partner's slot, which has the answer, and j its own. Exchanging the
 mean keys of the two slots makes the label of slot j look like that of slot i, and the other way round. Queries, and the
 keys at the context, stay as they are. Keys are the output of the projections, before any norm and before RoPE.
-
-The effect of exchanged keys at the labels of a swap, by set of directions and unit.
 
 dR is that of section 5 with a label in the place of a slot's tokens: R = ln(M_j + e) - ln(M_i + e), with M_k the
 attention of a head on the label that names the box of slot k; it is computed by head and then averaged.
@@ -34,10 +30,9 @@ from rebinding.paper.procedure import BindingConventions
 from rebinding.surgery import LogitsOf, Read, SurgeryError
 from rebinding.surgery.sites import Scope
 from rebinding.surgery.sweep import read_heads, sweep
-from rebinding.task.answers import AnswerRule
 from rebinding.task.boxes import labels_of
 from rebinding.task.designs import Design
-from rebinding.task.prompts import Encoded
+from rebinding.task.prompts import AnswerRule, Encoded
 
 if TYPE_CHECKING:
     from rebinding.experiments.workbench import Workbench

@@ -1,6 +1,6 @@
 """The table of experiments: what can be requested, and the function that computes it.
 
-A request says its name, its columns and its blocks. `rebinding.simulate.simulators` and `rebinding.report.figures` have
+A request says its name, its columns and its blocks. `rebinding.simulate.source` and `rebinding.report.figures` have
 tables by the same names; `tests/experiments/test_table.py` compares them.
 """
 

@@ -1,7 +1,8 @@
-"""Encoded prompts as tensors: token ids, positions of roles, blocks of prompts, and what a read keeps of logits and
-attention patterns.
+"""Encoded prompts as tensors, and what is read of them.
 
-The answer of a prompt among the objects of its story: its logit, margin, hit and probability.
+Token ids, positions of roles, blocks of prompts, and what a read keeps of logits and attention patterns.
+
+An answer has four measures among the objects of its story: logit, margin, hit and probability.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Requests for the unedited model.
-
-Measure the unedited model.
-
-The noise floor: a bound on the mean change that null edits make.
-"""
+"""The unedited model: its answers, its replays, and the noise floor, a bound on the mean change by null edits."""
 
 from __future__ import annotations
 
@@ -26,8 +21,8 @@ from rebinding.paper.claim import Claim
 from rebinding.surgery import Edit, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.recording import Recording
 from rebinding.surgery.sweep import sweep
-from rebinding.task.answers import AnswerSet
 from rebinding.task.designs import Design
+from rebinding.task.prompts import AnswerSet
 from rebinding.verdicts.gates import common_shift
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.state import forget_lengths
+from rebinding.surgery.calling import forget_lengths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -20,7 +20,7 @@ from rebinding.models.reference_pass import Pass, Values
 from rebinding.models.trials import Trial
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import install
-from rebinding.surgery.state import forget_lengths
+from rebinding.surgery.calling import forget_lengths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

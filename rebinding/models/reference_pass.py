@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.models.trials import Trial
-from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.parts import End, LayerParts
+from rebinding.surgery.anatomy import Anatomy, End, LayerParts
 from rebinding.surgery.sites import HEADLESS, Site
 
 if TYPE_CHECKING:

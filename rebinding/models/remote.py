@@ -24,7 +24,7 @@ from rebinding.models.replays import edited_layers, inert_sites
 from rebinding.models.rounding import Allowance
 from rebinding.models.selfcheck import derive_checked
 from rebinding.surgery import Anatomy, Site
-from rebinding.surgery.nnsight_remote import EAGER, Remote
+from rebinding.surgery.nnsight_sites import EAGER, Remote
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.task.chat import Form
 

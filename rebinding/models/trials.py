@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.parts import LayerParts
+from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.sites import HEADLESS, KEYED, SITES, Attention, Edit, Scope, Site
 
 INSIDE: frozenset[str] = frozenset({"q_rot", "k_rot", "v_seen", "scores", "pattern"})

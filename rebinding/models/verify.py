@@ -23,10 +23,9 @@ from torch import Tensor, nn
 from rebinding.models.errors import UnsupportedArchitecture
 from rebinding.models.probe import Activations
 from rebinding.models.rounding import Allowance, raise_weights
-from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.keys import normed
-from rebinding.surgery.layouts import layouts
-from rebinding.surgery.parts import LayerParts
+from rebinding.surgery.anatomy import Anatomy, LayerParts
+from rebinding.surgery.batch import normed
+from rebinding.surgery.derivation import layouts
 from rebinding.surgery.recording import Recording
 from rebinding.surgery.sites import Site
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from rebinding.task.answers import AnswerRule, AnswerSet
 from rebinding.task.chat import Form
 from rebinding.task.designs import DesignName, NoiseKind, Split
+from rebinding.task.prompts import AnswerRule, AnswerSet
 
 ProcedureName: TypeAlias = Literal["published", "controlled"]
 BUILTIN_PROCEDURES: tuple[ProcedureName, ...] = get_args(ProcedureName)
@@ -156,7 +156,7 @@ class BindingConventions:
     switch: Literal["head", "example", "either"]
     """Whether switches are counted per head, or per example with the attention of all heads; or it is not known."""
     answers: AnswerRule
-    """The token that represents an object (`rebinding.task.answers`)."""
+    """The token that represents an object (`rebinding.task.prompts`)."""
     pairs: Literal["first", "every"]
     """The one ordered pair of slots of the paper, or all of them, in counterbalanced stories."""
     batches: int

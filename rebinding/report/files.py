@@ -1,6 +1,12 @@
-"""Write the files of a report: `claims.json`, the same as tables for people who plot themselves, and the evidence.
+"""The files of a report: write `claims.json`, tables and evidence; read and validate what a stranger wrote.
+
+Written are `claims.json`, the same as tables for people who plot themselves, and the evidence.
 
 docs/report.md describes every field of each file.
+
+Read and validate a `claims.json`, which may come from a stranger: every field is checked before anything uses it.
+
+A report is data. The files that it names must be in its own folder; nothing in it is imported, run or opened elsewhere.
 """
 
 from __future__ import annotations
@@ -10,14 +16,18 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError, create_model
+from pydantic_core import PydanticCustomError
 
 from rebinding.evidence.shards import put_in_place, write_text
+from rebinding.paper.claim import SectionName
 from rebinding.report.summary import LETTERS, ModelSummary, Summary
 from rebinding.verdicts.judgement import Judgement
 
@@ -122,3 +132,178 @@ def samples(summary: Summary) -> pd.DataFrame:
     ]
     table = pd.DataFrame(rows, columns=["claim", "model", "unit", "value"])
     return table.astype({"claim": str, "model": str, "unit": "int64", "value": "float64"})
+
+
+MAX_BYTES = 1 << 28
+"""The largest size of a `claims.json` in bytes; that of four models has a few million."""
+MAX_COUNT = 10_000
+"""The largest number of layers, or of heads per layer."""
+RERUN_HINT = "make it again with `pytest claims --report`"
+DERIVED_FIELDS = {"letter": (str, ""), "standing": (str | None, None)}
+"""Fields of a row that follow from others: written for readers of the file, ignored here."""
+
+
+class ReportError(ValueError):
+    """A folder from which no page can be made."""
+
+
+def _in_the_folder(name: str) -> str:
+    if Path(name).name != name or "\\" in name or "\0" in name:
+        raise PydanticCustomError("place", "it is not in the report's folder")
+    return name
+
+
+class Shape(BaseModel):
+    """The fields of an object that the code uses, without conversion; fields that are only shown are not checked."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class PromptTexts(Shape):
+    """The first prompts of a piece of evidence."""
+
+    id: int
+    original: list[str]
+    counterfactual: list[str] | None
+
+
+class EvidenceEntry(Shape):
+    """A piece of evidence."""
+
+    file: Annotated[str, AfterValidator(_in_the_folder)]
+    kind: str
+    seconds: float
+    pair: PromptTexts | None
+
+
+class GraphShape(Shape):
+    """The graph of a search."""
+
+    nodes: list[Any]
+    edges: list[Any]
+
+
+class CertificateSummary(Shape):
+    """The certificate of a model."""
+
+    is_passed: bool
+    sites: int
+    layers: int
+    deviation: float
+    not_supported: list[str]
+    device: str
+    versions: dict[str, str]
+
+
+class ModelEntry(Shape):
+    """A model."""
+
+    name: str
+    kind: str | None = None
+    alias: str | None = None
+    layers: int | None = Field(None, ge=1, le=MAX_COUNT)
+    heads: int | None = Field(None, ge=1, le=MAX_COUNT)
+    circuit: list[Any] = []
+    printed: dict[str, Any] = {}
+    evidence: dict[str, EvidenceEntry] = {}
+    stages: dict[str, str] = {}
+    fingerprint: str | None = None
+    certificate: CertificateSummary | None = None
+    certified: str | None = None
+    graph: GraphShape | None = None
+
+
+class ConventionEntry(BaseModel):
+    """What one convention shows of a signature."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str
+    outcome: str
+    shows_other: bool
+    p_value: float | None
+
+
+def _row_fields() -> dict[str, Any]:
+    """The fields of a row with type and default: those of a judgement without its sample, which has its own file."""
+    hints = get_type_hints(Judgement) | {"part": list[str], "conventions": list[ConventionEntry]}
+    defaults = {field.name: ... if field.default is MISSING else field.default for field in fields(Judgement)}
+    columns = {name: (hints[name], default) for name, default in defaults.items() if name != "sample"}
+    return {**columns, "evidence": (list[str], ...), "section": (SectionName, ...), **DERIVED_FIELDS}
+
+
+Row = create_model("Row", __config__=ConfigDict(strict=True, extra="forbid"), **_row_fields())
+
+
+class HeadlineClaim(Shape):
+    """A headline claim on a model, as it follows from its rows."""
+
+    number: int
+    title: str
+    statement: str
+    published: str | None
+    controlled: str | None
+    standing: str | None
+    decided_by: str | None
+    rows: list[str]
+    as_expected: bool
+    remark: str | None
+
+
+class HeadlineEntry(Shape):
+    """The headline claims on a model."""
+
+    model: str
+    claims: list[HeadlineClaim]
+
+
+class Content(Shape):
+    """The whole file."""
+
+    schema_: Literal[4] = Field(alias="schema")
+    settings: dict[str, Any] = {}
+    software: dict[str, Any] = {}
+    remaining: int = Field(0, ge=0)
+    models: Annotated[list[ModelEntry], FailFast()] = []
+    headline: list[HeadlineEntry] = []
+    claims: Annotated[list[Row], FailFast()]  # type: ignore[valid-type]  # made from the fields of a judgement
+
+
+def parse(path: Path) -> dict[str, Any]:
+    """The validated content of a `claims.json` of this schema."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ReportError(f"{path} has more than {MAX_BYTES} bytes, which no report has; {RERUN_HINT}")
+        content = json.loads(path.read_text("utf-8"), parse_constant=_no_number)
+    except (ValueError, RecursionError, OSError) as error:
+        if isinstance(error, ReportError):
+            raise
+        raise ReportError(f"{path} is not JSON ({error}); {RERUN_HINT}") from None
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if type(schema) is not int or schema != SCHEMA:
+        raise ReportError(f"{path} has schema {schema!r:.60}; this version reads {SCHEMA}: run the claims again")
+    try:
+        Content.model_validate(content)
+    except ValidationError as error:
+        raise ReportError(f"{path}: {_first(error)}; {RERUN_HINT}") from None
+    valid: dict[str, Any] = content
+    for number, model in enumerate(valid.get("models", [])):
+        missing = [label for label in model.get("stages", {}).values() if label not in model.get("evidence", {})]
+        if missing:
+            name = f"models[{number}].stages"
+            raise ReportError(f"{path}: {name} names {missing[0]!r}, which is no evidence of this model; {RERUN_HINT}")
+    return valid
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _first(error: ValidationError) -> str:
+    """The first invalid field, in words."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    steps = (f".{step}" if str(step).isidentifier() else f"[{step!r}]" for step in first["loc"])
+    place = "".join(steps).lstrip(".")
+    if first["type"] == "missing":
+        return f"{place} is missing"
+    return f"{place} is {first['input']!r:.60}: {first['msg'].replace('Input', 'it', 1)}"

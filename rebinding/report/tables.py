@@ -1,21 +1,116 @@
-"""The paper's tables: a row of measured values, and below it the printed values."""
+"""The tables of a model: the paper's with measured values above printed ones, first prompts, and provenance.
+
+**Provenance**: every piece of evidence with its prompts, settings and duration.
+
+**First prompts** of experiments as text: the original, and its counterfactual.
+
+**The paper's tables**: a row of measured values, and below it the printed values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
+from rebinding.evidence import Evidence
+from rebinding.experiments import random_draws as seeds
 from rebinding.experiments.binding.request import BINDING
 from rebinding.experiments.binding.summary import per_example
 from rebinding.experiments.circuit.request import ABLATION, PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.paper.numbers import ALIASES, checkpoint, circuit
 from rebinding.report.figures.figure import Interval, interval_of, over_prompts
-from rebinding.report.folder import Model, Run
-from rebinding.report.printed_numbers import paper_text, printed_text
+from rebinding.report.folder import Model, Run, paper_text, printed_text
 from rebinding.report.shapes import format_number
+
+SEEDS: Mapping[str, str] = {
+    "random circuits": str(seeds.RANDOM_CIRCUITS),
+    "order of the pruning walks": str(seeds.WALKS),
+    "published random directions": ", ".join(f"{name} {seed}" for name, seed in seeds.PUBLISHED_NOISE.items()),
+    "matched random directions, and control heads": str(seeds.MATCHED),
+    "resampled selections of heads": str(seeds.RESAMPLED),
+    "prompts": "the id of the prompt",
+}
+"""All seeds; each is fixed in the code."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of evidence: its file, its duration, and its prompts."""
+
+    name: str
+    file: str
+    seconds: float
+    rows: int
+    prompts: int
+    ids: str
+    design: str
+    settings: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All evidence of a model."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(piece.seconds for piece in self.pieces)
+
+
+def list_evidence(model: Model) -> Listing:
+    """Every piece of evidence of a model, by name."""
+    return Listing(tuple(describe_evidence(model, name, evidence) for name, evidence in sorted(model.evidence.items())))
+
+
+def describe_evidence(model: Model, name: str, evidence: Evidence) -> Piece:
+    """One piece. Its prompts are those that have rows, not those that were searched for them."""
+    entry = model.about["evidence"][name]
+    ids = sorted({int(id) for id in evidence.rows.get("prompt", ())})
+    return Piece(
+        name,
+        entry["file"],
+        float(entry["seconds"]),
+        len(evidence.rows),
+        len(ids),
+        f"{ids[0]} to {ids[-1]}" if ids else "",
+        str(evidence.settings["facets"]["design"]),
+        dict(sorted(evidence.settings["request"].items())),
+    )
+
+
+@dataclass(frozen=True)
+class PromptPair:
+    """The first prompts of some experiments. The two texts differ in every second piece."""
+
+    model: Model
+    id: int
+    original: tuple[str, ...]
+    counterfactual: tuple[str, ...] | None
+    used_by: tuple[str, ...]
+    """The kinds of evidence that begin with this pair."""
+
+
+def pairs(model: Model, labels: Iterable[str]) -> tuple[PromptPair, ...]:
+    """The first pairs of the evidence with these labels, each once; pairs with a counterfactual first."""
+    entries = model.about.get("evidence", {})
+    kinds_by_pair: dict[tuple[Any, ...], dict[str, None]] = {}
+    for label in dict.fromkeys(labels):
+        entry = entries.get(label, {"pair": None})
+        if (pair := entry["pair"]) is not None:
+            counterfactual = None if pair["counterfactual"] is None else tuple(pair["counterfactual"])
+            key = (counterfactual is None, pair["id"], tuple(pair["original"]), counterfactual)
+            kinds_by_pair.setdefault(key, {})[entry["kind"]] = None
+    ordered = sorted(kinds_by_pair.items(), key=lambda item: item[0][0])
+    return tuple(
+        PromptPair(model, id, original, counterfactual, tuple(kinds))
+        for (_, id, original, counterfactual), kinds in ordered
+    )
+
 
 MEASURES = {"dR": "ΔR", "dlogit": "Δlogit", "switch": "switch"}
 CONDITIONS = {

@@ -1,9 +1,11 @@
-"""Attention in unedited prompts, simulated: the tokens that each group attends to according to the text.
+"""Simulate attention: in unedited prompts, and on slots before and after a shift of section 5.
+
+**Unedited prompts**: each group attends to the tokens that the text names.
 
 A group gives its declared share to its own tokens, and half of an even share to every other token with a role. In the
 rival's world it attends equally to all tokens.
 
-Section 5, simulated: attention on slots and logits of their objects, before and after a shift.
+**Section 5**: attention on slots and logits of their objects, before and after a shift.
 
 A head has r = ln(M_j / M_i) before the shift, and the shift adds dR. A head that switches begins as far below 0 as it
 ends above; any other stays with slot i. So both dR and the share of switches can be the printed ones: a head that

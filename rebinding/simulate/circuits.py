@@ -1,10 +1,10 @@
-"""The unedited model, simulated: answers with printed accuracy and margins, exact replays, a declared noise floor.
+"""Simulate the unedited model, the circuit experiments of section 4.1, and the interchanges of section 4.2.
 
-Ablation, pruning, contributions and the stream of group E, simulated.
+The unedited model has answers with printed accuracy and margins, exact replays, and a declared noise floor.
 
-Path patching, simulated: how much every sender lowers the answer's lead, prompt by prompt.
+In path patching every sender lowers the answer's lead, prompt by prompt.
 
-Section 4.2, simulated: the effect of attention-pattern patching of each group on three words.
+In section 4.2 patching the attention pattern of a group affects three words.
 """
 
 from __future__ import annotations

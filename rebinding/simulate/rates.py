@@ -1,15 +1,92 @@
-"""The rates of each verdict of a claim on a model, in the simulated worlds."""
+"""The rates of each verdict of a claim on a model, in the simulated worlds.
+
+**Stopping.** A row ends when its share of the right outcome is surely on one side of its target.
+
+Shares are checked after fixed numbers of samples (looks). The interval of a look is the exact one of Clopper and
+Pearson at confidence 1 - 5 % / (number of looks). So with probability 95 % or more the true share lies within the
+intervals of all looks, whichever look ended the row.
+
+**N for 80 %** is the number of prompts at which a row would be replicated in 80 % of runs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from math import ceil
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from rebinding.simulate.needed import n_for_power, sufficient_n
-from rebinding.simulate.stopping import HEADLINE_TARGET, RIGHT, TARGET, interval, is_settled, looks
+from statsmodels.stats.proportion import proportion_confint
+
 from rebinding.verdicts import Verdict
+
+ERROR = 0.05
+"""The probability that any look's interval misses the true share."""
+FIRST_LOOK = 25
+"""The samples before the first look: 25 of 25 are surely more than 80 %, and 20 of 20 are not."""
+MOST_OF_LONG = 50
+"""The most samples of rows that discover a circuit."""
+HEADLINE_TARGET, TARGET = 0.9, 0.8
+"""The required share of right outcomes of a row."""
+RIGHT: Mapping[str, str] = MappingProxyType({"paper": "REPLICATED", "rival": "NOT REPLICATED"})
+"""The right outcome in each world, for a row that the paper asserts. In a world of one's own none is right."""
+
+
+def looks(runs: int) -> tuple[int, ...]:
+    """The numbers of samples at which a share is checked: twice as many each time, and all of them."""
+    numbers = []
+    number = FIRST_LOOK
+    while number < runs:
+        numbers.append(number)
+        number *= 2
+    return *numbers, runs
+
+
+def interval(count: int, runs: int, n_looks: int = 1) -> tuple[float, float]:
+    """The interval of a share, `count` of `runs`, if it is one of so many looks."""
+    if not runs:
+        return 0.0, 1.0
+    low, high = proportion_confint(count, runs, alpha=ERROR / n_looks, method="beta")
+    return float(low), float(high)
+
+
+def is_settled(count: int, runs: int, planned: int, target: float) -> bool:
+    """Whether `runs` is a look, and the share is surely above or below its target, or all samples are judged."""
+    if runs not in looks(planned):
+        return False
+    low, high = interval(count, runs, len(looks(planned)))
+    return runs == planned or low > target or high < target
+
+
+POWER = 0.8
+
+
+def sufficient_n(verdict: Verdict, n: int) -> int | None:
+    """The number of units (prompts, in most rows) that suffices in one run.
+
+    For a run that replicates this is its N. For an INCONCLUSIVE one it is the N that would decide it if its estimate
+    and spread stayed as they are (`rebinding.verdicts.outcome`). None where no N would, and for every other outcome.
+    """
+    if verdict.outcome == "REPLICATED":
+        return n
+    return verdict.needed_n if verdict.outcome == "INCONCLUSIVE" and not verdict.unidentified else None
+
+
+def n_for_power(sufficient: Sequence[int | None], outcomes: Counter[str], power: float = POWER) -> int | None:
+    """The smallest N that suffices in the share `power` of the runs.
+
+    None where it cannot be estimated: too few runs have such an N; or as many runs are NOT REPLICATED as REPLICATED, so
+    that more prompts would decide the others against the row.
+    """
+    sufficient_numbers = sorted(n for n in sufficient if n is not None)
+    place = ceil(power * len(sufficient)) - 1
+    refuted, replicated = outcomes["NOT REPLICATED"], outcomes["REPLICATED"]
+    if not sufficient or place >= len(sufficient_numbers) or (refuted and refuted >= replicated):
+        return None
+    return sufficient_numbers[place]
+
 
 UNIDENTIFIED = "UNIDENTIFIED"
 LETTERS: Mapping[str, str] = {

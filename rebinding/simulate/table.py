@@ -8,8 +8,7 @@ from io import StringIO
 
 from rebinding.paper.claim import undecided
 from rebinding.paper.worlds import declared
-from rebinding.simulate.rates import ALL_MODELS, LETTERS, Outcomes, Rates, below_target
-from rebinding.simulate.stopping import MOST_OF_LONG, looks
+from rebinding.simulate.rates import ALL_MODELS, LETTERS, MOST_OF_LONG, Outcomes, Rates, below_target, looks
 
 WORLD_HEADS: dict[str, tuple[str, str]] = {
     "paper": ("if the paper is right", "R, 95 % interval"),

@@ -28,7 +28,7 @@ from rebinding.paper.circuit import CircuitHead
 from rebinding.planted import Declared, Specification, build, parse
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import Anatomy
-from rebinding.surgery.parts import Branches, LayerParts, Mask, Projection
+from rebinding.surgery.anatomy import Branches, LayerParts, Mask, Projection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -4,8 +4,7 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.checks import NothingEdited, SurgeryError
 from rebinding.surgery.derivation import derive
 from rebinding.surgery.mean_ablated import ActiveHeads
-from rebinding.surgery.protocol import Surgeon
-from rebinding.surgery.recording import Recording
+from rebinding.surgery.recording import Recording, Surgeon
 from rebinding.surgery.sites import Edit, LogitsOf, Read, Site
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 

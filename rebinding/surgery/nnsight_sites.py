@@ -1,5 +1,7 @@
 """The sites as nnsight locations, and the code that a trace runs inside the model's forward pass.
 
+A model of a trace is local or remote; models that cannot run remotely are refused.
+
 This module may run on another machine: it is sent as source, with a plan of plain dictionaries and tensors, and returns
 tensors. So it imports no edits, reads or surgeons, and keeps no state.
 
@@ -10,12 +12,77 @@ They are no stable interface of either library; a test writes random values at e
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal, TypedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict
 
+import nnsight
 import torch
+from nnsight import NNsight, TransformersModel
+from nnsight.intervention.envoy import Envoy
+from nnsight.tracing.backend import Backend
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from rebinding.surgery.noops import changed_rows
+from rebinding.surgery.checks import SurgeryError
+from rebinding.surgery.plan import changed_rows
+
+Remote: TypeAlias = bool | Literal["local"] | Backend
+"""False: in this process. True: on NDIF. "local": here, but serialised as for NDIF. Or another nnsight backend."""
+
+EAGER = "eager"
+
+
+def wrapped(model: PreTrainedModel | TransformersModel, remote: Remote) -> Any:
+    """The model wrapped for nnsight, able to run where `remote` says."""
+    if remote is False:
+        return model if isinstance(model, Envoy) else NNsight(model)
+    nnsight.register("rebinding")
+    if not isinstance(model, TransformersModel):
+        model = _by_name(model)
+    if model.attn_implementation != EAGER:
+        raise SurgeryError(
+            f"the model runs on attention {model.attn_implementation!r} and a server would use the same. A "
+            "function registered here does not exist there, and only the library's eager attention shows its parts. "
+            "Wrap the model with TransformersModel(name, task='text-generation', attn_implementation='eager')."
+        )
+    return model
+
+
+def _by_name(model: PreTrainedModel) -> TransformersModel:
+    name = str(getattr(model.config, "name_or_path", "") or "")
+    if not name or Path(name).exists():
+        place = f"comes from the folder {name}" if name else "was built here"
+        raise SurgeryError(
+            f"a server finds its model by Hub id, and this {type(model).__name__} {place}. Load it by its Hub id, or "
+            "pass a TransformersModel that names one."
+        )
+    revision = getattr(model.config, "_commit_hash", None)
+    return TransformersModel(name, revision=revision, task="text-generation", attn_implementation=EAGER)
+
+
+@contextmanager
+def library_attention(model: Any) -> Iterator[None]:
+    """Run a model on the library's own eager attention inside the block, whatever it runs on outside."""
+    text = model.config.get_text_config()
+    previous = text._attn_implementation
+    if previous == EAGER:
+        yield
+        return
+    try:
+        _choose(model, EAGER)
+        if text._attn_implementation != EAGER:
+            raise SurgeryError(f"{type(model).__name__} cannot switch from attention {previous!r} to eager")
+        yield
+    finally:
+        _choose(model, previous)
+
+
+def _choose(model: Any, name: str) -> None:
+    config = model.config
+    model.set_attn_implementation(name if config.get_text_config() is config else {"text_config": name})
+
 
 ATTENTION_CALL = "attention_interface_1"
 """In the attention module: the call of the attention function."""
@@ -80,7 +147,7 @@ class Plan(TypedDict):
     """One trace: what to write and what to return, by layer and site.
 
     `source` is the recorded prompt of each row; `frozen`, if attention is, that recording's z: by layer, (prompt, head,
-    position, head_dim). `sums` is the rounding that does not count as a change (`rebinding.surgery.noops`).
+    position, head_dim). `sums` is the rounding that does not count as a change (`rebinding.surgery.plan`).
     """
 
     shape: Shape

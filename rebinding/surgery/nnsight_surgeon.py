@@ -19,17 +19,25 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rebinding.surgery import plan as calls
-from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.batch import Results, of_lines
+from rebinding.surgery.calling import hold
 from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.memory import PROMPTS
-from rebinding.surgery.nnsight_remote import Remote, library_attention, wrapped
-from rebinding.surgery.nnsight_sites import LayerShape, Outcome, Plan, Shape, Write, carry_out
-from rebinding.surgery.noops import check_changed
-from rebinding.surgery.parts import LayerParts
+from rebinding.surgery.nnsight_sites import (
+    LayerShape,
+    Outcome,
+    Plan,
+    Remote,
+    Shape,
+    Write,
+    carry_out,
+    library_attention,
+    wrapped,
+)
+from rebinding.surgery.plan import check_changed
 from rebinding.surgery.recording import Recording, lines
 from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, check_kept_sites
-from rebinding.surgery.state import hold
 
 PER_QUERY_HEAD: frozenset[Site] = frozenset({"k_rot", "v_seen"})
 """Sites that hold a copy for every query head."""

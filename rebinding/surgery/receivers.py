@@ -17,9 +17,9 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from rebinding.surgery.anatomy import LayerParts
+from rebinding.surgery.batch import seen_by_attention, spans_heads
 from rebinding.surgery.checks import SurgeryError
-from rebinding.surgery.keys import seen_by_attention, spans_heads
-from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.recording import LayerCall, Recording
 from rebinding.surgery.sites import Read
 from rebinding.surgery.torch_surgeon import TorchSurgeon

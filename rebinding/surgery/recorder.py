@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.calling import rule_keywords, watch_module
 from rebinding.surgery.checks import SurgeryError, check_tokens
-from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.recording import (
     LAYER_ARGUMENTS,
     LayerCall,

@@ -20,16 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.attention import SharedPrefix, Stage
-from rebinding.surgery.batch import Batch, Results
+from rebinding.surgery.batch import WRITABLE, Batch, RawHeads, Results, rewritten
 from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module
-from rebinding.surgery.keys import WRITABLE, RawHeads, rewritten
-from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.plan import ORDER
 from rebinding.surgery.recording import Recording, cut_call, lines, site_of_module
-from rebinding.surgery.sites import Attention, Site
-from rebinding.surgery.unembedding import reduced_logits
+from rebinding.surgery.sites import Attention, Site, reduced_logits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -23,6 +23,8 @@ layer changes the copies of its own heads only. Where key and value share a proj
 its own norm. A gate between attention and output projection belongs to `z` (Qwen3-Next). The `pattern` of a head with
 a sink (GPT-OSS) leaves the sink out: its rows sum to less than one. With several residual streams (Gemma 3n), `resid`
 holds them side by side.
+
+Of the logits only as much of the vocabulary is computed as is read.
 """
 
 from __future__ import annotations
@@ -31,17 +33,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from rebinding.surgery.checks import (
-    Index,
-    SurgeryError,
-    batch_rows,
-    check_value,
-    check_word,
-    index_table,
-    layer_number,
-)
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.checks import Index, SurgeryError, batch_rows, check_value, check_word, index_table, layer_number
 
 Site: TypeAlias = Literal[
     "resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out", "logits"
@@ -193,3 +188,20 @@ def check_kept_sites(keep: Collection[str]) -> None:
     unknown = [name for name in names if name not in SITES]
     if unknown:
         raise SurgeryError(f"keep names the unknown site {unknown[0]!r}; the sites are {', '.join(SITES)}")
+
+
+def reduced_logits(model: nn.Module, anatomy: Anatomy, resid: Tensor, reduce: Reduce | None, rows: Tensor) -> Tensor:
+    """What a reduction keeps of the logits of `resid` (row, position, hidden), for these rows of a call.
+
+    Of the reduction to some tokens only their logits are computed. The product with the whole vocabulary is the largest
+    of a run that continues one token: as large as all layers of Gemma-3-270M together.
+    """
+    if isinstance(reduce, LogitsOf):
+        return anatomy.logits(model, resid, reduce.tokens[rows]).float()  # (row, position, token)
+    logits = anatomy.logits(model, resid)
+    return logits if reduce is None else reduce(logits, rows)
+
+
+def reads_vocabulary(read: Read) -> bool:
+    """Whether a read needs the logits of the whole vocabulary."""
+    return read.site == "logits" and not isinstance(read.reduce, LogitsOf)

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.calling import watch_module
-from rebinding.surgery.state import run_alone
+from rebinding.surgery.calling import run_alone, watch_module
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

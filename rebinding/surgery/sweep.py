@@ -11,8 +11,7 @@ from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.checks import Index
-from rebinding.surgery.protocol import Surgeon
-from rebinding.surgery.recording import Recording
+from rebinding.surgery.recording import Recording, Surgeon
 from rebinding.surgery.sites import HEADLESS, KEYED, Attention, Edit, LogitsOf, Mode, Read, Reduce, Scope, Site
 
 Head: TypeAlias = tuple[int, int]

@@ -1,5 +1,27 @@
 """Chat forms: a fixed string for each family, or the tokenizer's own template.
 
+**Untrusted text** is rendered in a child process with limits on time and memory.
+
+A chat template is a program. The sandbox of Jinja keeps it from files and from Python's internals, but not from endless
+loops or from doubling a text sixty times; and no signal interrupts C code such as 9 ** 9 ** 9. So a fork renders it,
+and is killed when it takes too long. On systems without fork it is rendered in this process.
+
+**The date** in a prompt is always the same one, so a prompt does not depend on the day of the run.
+
+**The answer** begins behind the assistant's header, and behind a closed thought.
+
+A template shows the beginning of an answer twice: in a prompt for generation, and in the assistant's turn of a finished
+conversation. Families that think or answer in channels write more in one of the two.
+
+| family | prompt for generation ends with | assistant's turn begins with |
+|---|---|---|
+| GPT-OSS | the header | the header and the channel `final` |
+| Qwen 3, Qwen 3.5 | the header and an empty thought | the same |
+| Gemma 4, large | the header and an empty thought | the header |
+| models that always think | the header and an open thought | the header |
+
+The answer follows the longer beginning. An open thought is closed first, so the answer is no part of it.
+
 A chat form cuts the raw prompt at its final `Answer:`, puts everything before it into the user's turn, and leaves the
 assistant's turn open after the prefilled `Answer:`. Every form is a fixed prefix and a fixed suffix around the user's
 text, so it is computed once per tokenizer, and it does not depend on the day of the run.
@@ -8,16 +30,161 @@ text, so it is computed once per tokenizer, and it does not depend on the day of
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
-from rebinding.task.bounded import Failed, Unbounded, bounded
-from rebinding.task.dates import DATE, PINNED_DAY
 from rebinding.task.text import PREFILL, Rendered
-from rebinding.task.thoughts import THINKING_OFF, beginning_of_answer
+
+SECONDS = 5
+"""Processor time limit of a template; ordinary ones take milliseconds."""
+PATIENCE = 60.0
+"""Wall-clock limit in seconds, for a busy machine."""
+MEMORY = 1 << 30
+"""Bytes of memory that it may take besides those of this process."""
+LONGEST = 1 << 20
+"""Length limit of the text in bytes."""
+DONE, FAILED = b"+", b"-"
+
+
+class Unbounded(ValueError):
+    """Text that took too long, too much memory, or is too long itself."""
+
+
+class Failed(ValueError):
+    """An error while rendering; the message is that of the error."""
+
+
+def bounded(make: Callable[[], str]) -> str:
+    """The result of `make`, run in a child process; its side effects are not visible here."""
+    if not hasattr(os, "fork"):
+        return make()
+    out, into = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # warns of threads; the child runs only Python code, and ends
+        child = os.fork()
+    if child == 0:
+        _be_child(make, into)
+    os.close(into)
+    try:
+        reply = _read(out)
+    finally:
+        os.close(out)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if reply[:1] == FAILED:
+        raise Failed(reply[1:].decode(errors="replace"))
+    if reply[:1] != DONE:
+        raise Unbounded(f"it took more than {SECONDS} s, more than {MEMORY >> 20} MB, or ended the process")
+    return reply[1:].decode()
+
+
+def _be_child(make: Callable[[], str], into: int) -> None:
+    """Make the text, write it, and exit without cleaning up anything of the parent."""
+    try:
+        limit(SECONDS)
+        try:
+            reply = DONE + make().encode()
+        except MemoryError:
+            reply = b""
+        except Exception as error:
+            reply = FAILED + str(error).encode(errors="replace")[:1000]
+        with os.fdopen(into, "wb") as file:
+            file.write(reply)
+    finally:
+        os._exit(0)
+
+
+def limit(seconds: int) -> None:
+    """Let the kernel limit the processor time and the memory of this process."""
+    import resource
+
+    def at_most(kind: int, amount: int) -> None:
+        most = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
+
+    at_most(resource.RLIMIT_CPU, seconds)
+    if os.path.exists("/proc/self/statm"):
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[0])
+        at_most(resource.RLIMIT_AS, pages * resource.getpagesize() + MEMORY)
+
+
+def _read(out: int) -> bytes:
+    """The output of the child; empty if it does not end in time."""
+    deadline, content = time.monotonic() + PATIENCE, b""
+    while select.select([out], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        piece = os.read(out, 1 << 16)
+        if not piece:
+            return content
+        content += piece
+        if len(content) > LONGEST:
+            raise Unbounded(f"it is longer than {LONGEST >> 20} MB")
+    return b""
+
+
+DATE = "26 Jul 2024"
+"""The date in Llama 3's system turn. Without one, Llama 3.1 writes this date and Llama 3.2 the day of the run."""
+
+DAY: Mapping[str, str] = MappingProxyType(
+    {"%a": "Fri", "%A": "Friday", "%d": "26", "%-d": "26", "%e": "26", "%b": "Jul", "%B": "July", "%m": "07"}
+    | {"%y": "24", "%Y": "2024", "%F": "2024-07-26", "%H": "00", "%M": "00", "%S": "00", "%T": "00:00:00"}
+)
+"""The same day at midnight, by the codes of a date format."""
+
+PINNED_DAY = (
+    "{% macro strftime_now(format) -%}{% set day = format"
+    + "".join(f" | replace({code!r}, {text!r})" for code, text in DAY.items())
+    + " %}{{ raise_exception('it asks for a date as ' ~ format) if '%' in day else day }}{%- endmacro %}"
+)
+"""A macro before a template, so that a request for the day of the run returns the pinned date in the wanted format."""
+
+
+THINKING_OFF: Mapping[str, bool] = MappingProxyType({"enable_thinking": False, "thinking": False})
+"""The arguments by which templates are told not to ask for a thought."""
+
+THOUGHTS: Mapping[str, str] = MappingProxyType(
+    {
+        "<think>": "</think>",  # Qwen, DeepSeek, GLM, SmolLM
+        "<|channel>": "<channel|>",  # Gemma 4
+        "[THINK]": "[/THINK]",  # Mistral
+        "<|START_THINKING|>": "<|END_THINKING|>",  # Command
+    }
+)
+"""The marks around a thought."""
+
+_THOUGHT = re.compile("|".join(f"{re.escape(start)}.*?{re.escape(end)}" for start, end in THOUGHTS.items()), re.DOTALL)
+
+
+def beginning_of_answer(generation: str, turn: str) -> str | None:
+    """The text up to the answer, from the prompt for generation and from the conversation up to the assistant's text.
+
+    None if one is no continuation of the other, or if the prompt adds anything but a thought.
+    """
+    if turn.startswith(generation.rstrip()):
+        return max(generation, turn, key=len)
+    if not generation.startswith(turn.rstrip()):
+        return None
+    addition = _close(generation[len(turn.rstrip()) :])
+    return None if _THOUGHT.sub("", addition).strip() else f"{turn.rstrip()}{addition}"
+
+
+def _close(text: str) -> str:
+    """The text with its thought closed, as a template writes an empty one."""
+    for start, end in THOUGHTS.items():
+        if start in text and end not in text:
+            return f"{text.rstrip()}\n\n{end}\n\n"
+    return text
+
 
 Form: TypeAlias = Literal["raw", "gemma", "llama3", "template"]
 FORMS: tuple[Form, ...] = get_args(Form)

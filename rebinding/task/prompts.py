@@ -1,8 +1,29 @@
-"""Prompts as tokens of a tokenizer, with the token position of each role.
+"""Prompts as tokens of a tokenizer: the position of each role, and the token that stands for an answer.
+
+**The token that stands for an object as an answer:**
+
+| rule | token |
+|---|---|
+| `continuation` | own rule: the one token that follows `Answer:` where `Answer: sock` is tokenised at a prompt's end |
+| `exp1_spaced` | published, experiment 1: first token after the prompt of ` sock`, else of `sock` |
+| `exp34_unspaced` | published, experiments 3 and 4: first token after the prompt of `sock`, else of ` sock` |
+| `exp2_aliases` | published, experiment 2: a set, see `alias_tokens` |
+
+The published rules accept a form only where the prompt's own tokens stay unchanged before it, and they accept a word's
+first piece. `continuation` refuses both cases: the word must be one token and a true continuation.
+
+**Positions.**
 
 Positions count the tokens that the model gets: special tokens are part of the text and of the count, there is no
 padding, and the readout is the last token. A position comes from the tokenizer's character offsets, never from a search
 for a word, and its token is checked to hold the role's word and nothing else.
+
+**Strata** are groups of prompts with the same settings of a balanced design.
+
+A counterbalanced design crosses every slot of the asked box with every slot of the answer and each order of naming,
+equally often: these are settings of the experiment and not chance. A model may take one route where the asked box is
+named first and another where it is named second. A head of one route then has no effect in half of the prompts and a
+large one in the others. The spread between the halves does not make its mean less certain; only the spread within does.
 """
 
 from __future__ import annotations
@@ -10,11 +31,82 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from rebinding.task.answers import AnswerRule, AnswerSet, alias_tokens, answer_token
+import numpy as np
+import numpy.typing as npt
+
+from rebinding.task.boxes import labels_of
 from rebinding.task.chat import Form, PromptError, form_of, wrapping
 from rebinding.task.text import Prompt, Rendered, render_raw, roles_by_function
+
+AnswerRule: TypeAlias = Literal["continuation", "exp1_spaced", "exp34_unspaced"]
+AnswerSet: TypeAlias = Literal["continuation", "exp2_aliases"]
+"""Rules under which several tokens may stand for an object; the object's logit is their largest."""
+
+
+def answer_token(tokenizer: Any, tail: str, word: str, rule: AnswerRule = "continuation") -> int:
+    """The token of `word` after a prompt that ends with `tail`."""
+    match rule:
+        case "continuation":
+            return _single(tokenizer, tail, word)
+        case "exp1_spaced":
+            return _first_of(tokenizer, tail, (f" {word}", word))
+        case "exp34_unspaced":
+            return _first_of(tokenizer, tail, (word, f" {word}"))
+    raise PromptError(
+        f"there is no answer rule {rule!r}; the rules are {', '.join(get_args(AnswerRule))}, and"
+        " Encoder.alias_tokens for exp2_aliases"
+    )
+
+
+def alias_tokens(tokenizer: Any, tail: str, word: str) -> frozenset[int]:
+    """Experiment 2 of the published procedure: first tokens of ` sock` and `sock`, both after the prompt and alone.
+
+    A label's score is the largest logit among them. First pieces can be shared by two words.
+    """
+    forms = (f" {word}", word)
+    after = (_continuation(tokenizer, tail, form) for form in forms)
+    alone = (_ids(tokenizer, form) for form in forms)
+    return frozenset(tokens[0] for tokens in (*after, *alone) if tokens)
+
+
+def is_single_token(tokenizer: Any, word: str) -> bool:
+    """The published filter for objects: one token in mid-sentence, after `The`."""
+    tokens = _continuation(tokenizer, "The", f" {word}") or _ids(tokenizer, f" {word}")
+    return len(tokens) == 1 and tokens[0] != tokenizer.unk_token_id
+
+
+def _single(tokenizer: Any, tail: str, word: str) -> int:
+    tokens = _continuation(tokenizer, tail, f" {word}")
+    if tokens is None:
+        raise PromptError(f"in 'Answer: {word}' the word changes the tokens before it, so no token stands for it alone")
+    if len(tokens) != 1 or tokens[0] == tokenizer.unk_token_id:
+        pieces = ", ".join(repr(piece) for piece in tokenizer.convert_ids_to_tokens(tokens))
+        raise PromptError(
+            f"{word!r} is not one known token after 'Answer:' but {pieces}; leave it out of the vocabulary"
+            " (design(..., tokenizer=...) does), or use a published rule, which takes the first piece"
+        )
+    return tokens[0]
+
+
+def _first_of(tokenizer: Any, tail: str, forms: tuple[str, ...]) -> int:
+    for form in forms:
+        tokens = _continuation(tokenizer, tail, form)
+        if tokens:
+            return tokens[0]
+    raise PromptError(f"neither {forms[0]!r} nor {forms[1]!r} continues the prompt without changing its last tokens")
+
+
+def _continuation(tokenizer: Any, before: str, after: str) -> list[int] | None:
+    """The tokens that `after` adds to `before`, or None if it changes the tokens of `before`."""
+    head, ids = _ids(tokenizer, before), _ids(tokenizer, before + after)
+    return ids[len(head) :] if ids[: len(head)] == head else None
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    return [int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
+
 
 __all__ = ["Encoded", "Encoder", "Prompt", "PromptError", "TokenizedPrompt", "aligned", "render", "unequal"]
 
@@ -82,7 +174,7 @@ class Encoder:
         return encoded
 
     def answer_token(self, word: str, rule: AnswerRule = "continuation") -> int:
-        """The token that stands for `word` as an answer, under one of the rules of `rebinding.task.answers`."""
+        """The token that stands for `word` as an answer, under one of the rules of `rebinding.task.prompts`."""
         if (word, rule) not in self._answers:
             self._answers[word, rule] = answer_token(self.tokenizer, self._wrapping.suffix, word, rule)
         return self._answers[word, rule]
@@ -194,3 +286,45 @@ def _position(encoding: Any, rendered: Rendered, role: str) -> int:
 def _tokens(encoding: Any, start: int, end: int) -> str:
     pieces = [token for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if a < end and b > start]
     return ", ".join(repr(piece) for piece in pieces)
+
+
+Stratum: TypeAlias = tuple[int, ...]
+Array: TypeAlias = npt.NDArray[np.float64]
+
+
+class Spread(NamedTuple):
+    """Mean, standard error of the mean, and its degrees of freedom."""
+
+    mean: Array
+    error: Array
+    freedom: int
+
+
+def stratum(prompt: Prompt) -> Stratum:
+    """The asked box's place among those that the operation names (2: not named), the answer's slot, and its own."""
+    labels = labels_of(prompt.operation) if prompt.operation is not None else ()
+    place = labels.index(prompt.question) if prompt.question in labels else len(labels)
+    return place, prompt.answer_slot, prompt.query_slot
+
+
+def numbered(strata: Sequence[Stratum]) -> list[int]:
+    """Strata as numbers, coarsened until they take at most half of the degrees of freedom: first the asked box's slot
+    is dropped, then the answer's, then everything."""
+    depths = range(max(map(len, strata), default=0), -1, -1)
+    keys = next(cut for cut in ([key[:depth] for key in strata] for depth in depths) if _affordable(cut))
+    numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
+    return [numbers[key] for key in keys]
+
+
+def _affordable(keys: Sequence[Stratum]) -> bool:
+    return len(set(keys)) <= max(len(keys) // 2, 1)
+
+
+def spread(values: Array, strata: Sequence[int]) -> Spread:
+    """Of values (unit, ...): the variance within strata is pooled; a single unit has no spread, which is error 0."""
+    number = np.unique(np.asarray(strata), return_inverse=True)[1]  # (unit,)
+    member = number[:, None] == np.arange(number.max() + 1)  # (unit, stratum)
+    means = np.tensordot(member.T / member.sum(0)[:, None], values, axes=1)  # (stratum, ...)
+    freedom = len(values) - len(means)
+    within = ((values - means[number]) ** 2).sum(axis=0)
+    return Spread(values.mean(axis=0), (within / max(freedom, 1) / len(values)) ** 0.5, freedom)

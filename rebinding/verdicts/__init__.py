@@ -1,8 +1,7 @@
 """Estimates, intervals and the rules that turn evidence into verdicts."""
 
-from rebinding.verdicts.effects import effect, exceeds_random, no_effect, ordering
+from rebinding.verdicts.effects import effect, effect_nowhere, effect_somewhere, exceeds_random, no_effect, ordering
 from rebinding.verdicts.estimates import Estimate, estimate
-from rebinding.verdicts.families import Family, family
 from rebinding.verdicts.gates import (
     Gate,
     GateFailed,
@@ -21,10 +20,8 @@ from rebinding.verdicts.gates import (
     requirement,
     slot_mass,
 )
-from rebinding.verdicts.outcome import Outcome, Verdict, invalid, not_applicable, reported
-from rebinding.verdicts.places import effect_nowhere, effect_somewhere
-from rebinding.verdicts.ranks import rank_overlap
-from rebinding.verdicts.sets import absence, emptiness, overlap
+from rebinding.verdicts.outcome import Family, Outcome, Verdict, family, invalid, not_applicable, reported
+from rebinding.verdicts.sets import absence, emptiness, overlap, rank_overlap
 from rebinding.verdicts.values import value, value_unidentified
 
 __all__ = [

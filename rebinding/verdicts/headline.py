@@ -13,10 +13,8 @@ from functools import cached_property
 
 from rebinding.paper.claim import LEVEL
 from rebinding.paper.headlines import HEADLINES, Headline
-from rebinding.verdicts.families import family
-from rebinding.verdicts.judgement import Judgement
-from rebinding.verdicts.outcome import Outcome
-from rebinding.verdicts.standing import Sentence, Standing, sentences, standing
+from rebinding.verdicts.judgement import Judgement, Sentence, Standing, sentences, standing
+from rebinding.verdicts.outcome import Outcome, family
 
 ALONE = "refuted by itself, not as one of several rows"
 """Why a claim is open of which a row is NOT REPLICATED."""

@@ -1,13 +1,22 @@
-"""The verdict on a claim: one frozen record."""
+"""The verdict on a claim, how many examples would decide it, and the correction for many claims at once.
+
+The correction gives expected false alarms, and the rejections that survive Holm's.
+"""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from rebinding.paper.claim import Rule
+from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate
 
 Outcome = Literal["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE", "REPORTED"]
 
@@ -119,3 +128,79 @@ def per_unit(values: npt.ArrayLike) -> tuple[float, ...]:
 def finite_or_none(number: float) -> float | None:
     """A plain float, or None for NaN and infinities, which JSON cannot carry."""
     return float(number) if math.isfinite(number) else None
+
+
+POWER = 0.80
+MOST_UNITS = 10_000_000
+SIZES = np.unique(np.geomspace(FEWEST_UNITS, MOST_UNITS, 4000).round())
+"""The candidate sizes, in equal ratios."""
+STRIDE = 64
+"""The search first tries every 64th size."""
+REACH = float(stats.norm.ppf((1 + POWER) / 2))
+"""A second estimate falls within this many of its standard errors with probability `POWER`."""
+
+
+def needed_units(rule: Callable[[Estimate], Outcomes], estimate: Estimate) -> int | None:
+    """The smallest number of units at which `rule` decides with 80 % power, if estimate and spread stay as they are.
+
+    The estimate of a second run of that size falls, with probability 0.8, within 1.28 of its standard errors; where the
+    rule gives the same decided outcome at both ends of that range it gives it in between. None if ten million units
+    would not do: then something else limits the answer (the paper's N, its rounding, or the number of draws). A size
+    that decides is followed by sizes that decide, so the search tries a few sizes, then all between two of them.
+    """
+    if not np.isfinite(estimate.unit_var).all():
+        return FEWEST_UNITS if estimate.draws is None else None
+    sizes = SIZES[estimate.n < SIZES]
+
+    def first_deciding(candidates: Array) -> int | None:
+        below, above = (rule(estimate.with_n(candidates, shift)) for shift in (-REACH, REACH))
+        decides = (below == above) & (below != "INCONCLUSIVE")
+        return int(decides.argmax()) if decides.any() else None
+
+    ends = np.append(np.arange(0, len(sizes) - 1, STRIDE), len(sizes) - 1)  # the last size of every stretch
+    stretch = first_deciding(sizes[ends])
+    if stretch is None:
+        return None
+    begin = ends[stretch - 1] + 1 if stretch else 0
+    candidates = sizes[begin : ends[stretch] + 1]
+    index = first_deciding(candidates)
+    assert index is not None  # the last size of the stretch decides
+    return int(candidates[index])
+
+
+@dataclass(frozen=True)
+class Family:
+    """The global statement over a run.
+
+    Of `judged` claims, if all were true, `expected_false_alarms` would be NOT REPLICATED by luck (an upper bound: the
+    rules keep each error at or below `level`, whatever their dependence). `rejected` are NOT REPLICATED; of these
+    `surviving` remain so with family-wise error `level` (Holm). `adjusted` has the adjusted p-values of all judged
+    claims that have a p-value.
+    """
+
+    level: float
+    judged: int
+    expected_false_alarms: float
+    rejected: tuple[str, ...]
+    surviving: tuple[str, ...]
+    adjusted: Mapping[str, float]
+
+    @property
+    def statement(self) -> str:
+        """One sentence for the end of a run."""
+        luck = f"{self.judged} claims judged, at most {self.expected_false_alarms:.1f} false alarms expected by luck"
+        stand = ", ".join(self.surviving) or "none"
+        return f"{luck}; {len(self.rejected)} not replicated, surely so after Holm's correction: {stand}"
+
+
+def family(verdicts: Mapping[str, Verdict], *, level: float = 0.05) -> Family:
+    """Holm's correction over the rejecting tests of all judged claims (any dependence between them is allowed)."""
+    judged = {name: verdict for name, verdict in verdicts.items() if verdict.judged and verdict.kind != "report"}
+    p_values = {name: verdict.p_value for name, verdict in judged.items() if verdict.p_value is not None}
+    adjusted: dict[str, float] = {}
+    if p_values:
+        corrected = multipletests(list(p_values.values()), alpha=level, method="holm")[1]
+        adjusted = {name: float(p) for name, p in zip(p_values, corrected, strict=True)}
+    rejected = tuple(name for name, verdict in judged.items() if verdict.outcome == "NOT REPLICATED")
+    surviving = tuple(name for name in rejected if adjusted.get(name, 1.0) <= level)
+    return Family(level, len(judged), level * len(judged), rejected, surviving, adjusted)

@@ -24,10 +24,10 @@ from rebinding.verdicts.outcome import (
     decided,
     finite_or_none,
     invalid,
+    needed_units,
     per_unit,
     single_outcome,
 )
-from rebinding.verdicts.power import needed_units
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 
 from rebinding.cost.fake_device import MixedDevices
 from rebinding.experiments import tokens
-from rebinding.surgery import keys, mean_ablated, recorder
+from rebinding.surgery import batch, mean_ablated, recorder
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.accelerator.setup import Place, place_model, requests, waits_in_loops
 
@@ -69,6 +69,6 @@ def test_a_residual_left_with_the_layer_below(place: Place, monkeypatch: pytest.
 def test_waiting_in_every_layer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     _, waits = measure(place, "binding isolated")
     assert not waits_in_loops(waits)
-    spoil(monkeypatch, keys.rewritten, "* seen.abs().max()", "* float(seen.abs().max())")
+    spoil(monkeypatch, batch.rewritten, "* seen.abs().max()", "* float(seen.abs().max())")
     _, waits = measure(place, "binding isolated")
     assert {wait.operation for wait in waits_in_loops(waits)} == {"aten._local_scalar_dense.default"}

@@ -14,7 +14,7 @@ def pytest_configure() -> None:
     import nnsight  # gives every object a `save`, which other plugins stumble over if it comes before them
 
     from rebinding.models import checkpoint, remote
-    from rebinding.surgery.nnsight_remote import EAGER
+    from rebinding.surgery.nnsight_sites import EAGER
 
     folder = Path(os.environ["SERVED"])
     nnsight.CONFIG.API.APIKEY = "a key"

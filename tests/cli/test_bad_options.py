@@ -104,7 +104,7 @@ def test_an_answer_that_cannot_be_had_is_refused_before_the_prompt(
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("its weights are missing")
 
-    monkeypatch.setattr("rebinding.cli.answer.load", refuse)
+    monkeypatch.setattr("rebinding.cli.prompt.load", refuse)
     assert main(["prompt", "--model", "planted:pointer", "--answer"]) == 2
     output = capsys.readouterr()
     assert output.err == "rebinding prompt: its weights are missing\n"

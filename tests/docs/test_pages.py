@@ -16,7 +16,7 @@ from rebinding.paper.headlines import HEADLINES
 from rebinding.planted import MECHANISMS
 from rebinding.planted.truth import truth_of
 from rebinding.verdicts.headline import verdict_of_all
-from rebinding.verdicts.standing import NAMES, standing
+from rebinding.verdicts.judgement import NAMES, standing
 from tests.docs.examples import check_words, examples, printed
 from tests.docs.notebooks import TUTORIALS, prose
 

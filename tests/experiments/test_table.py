@@ -15,7 +15,7 @@ from rebinding.evidence.sources import sources
 from rebinding.experiments.recheck import BRANCHING, NOISE
 from rebinding.experiments.table import EXPERIMENTS, experiment_of
 from rebinding.report.figures.draw import FIGURES
-from rebinding.simulate.simulators import LEFT_OUT, SIMULATORS
+from rebinding.simulate.source import LEFT_OUT, SIMULATORS
 from tests.evidence.toy import POWERS, Powers
 
 NAMES = set(EXPERIMENTS) - {POWERS.name}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rebinding.surgery import Anatomy
-from rebinding.surgery.parts import LayerParts
+from rebinding.surgery.anatomy import LayerParts
 
 
 @dataclass(frozen=True)

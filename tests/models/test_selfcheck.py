@@ -13,7 +13,7 @@ from transformers import AttentionInterface
 from rebinding.models import check_model, errors, selfcheck, verify
 from rebinding.models.probe import draw_tokens, forward
 from rebinding.surgery import Anatomy, TorchSurgeon, attention, derive
-from rebinding.surgery.parts import Branches, Mask, Projection
+from rebinding.surgery.anatomy import Branches, Mask, Projection
 from rebinding.surgery.sites import SITES
 from tests.surgery.models import FAMILIES, SPECIAL, Family, changed, tiny
 

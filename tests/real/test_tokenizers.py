@@ -7,11 +7,9 @@ from typing import Any, get_args
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from rebinding.task.answers import AnswerRule
-from rebinding.task.chat import PREFILL, SYSTEM
-from rebinding.task.dates import DATE, PINNED_DAY
+from rebinding.task.chat import DATE, PINNED_DAY, PREFILL, SYSTEM
 from rebinding.task.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignName, design
-from rebinding.task.prompts import Encoder, aligned
+from rebinding.task.prompts import AnswerRule, Encoder, aligned
 from rebinding.task.text import render_raw
 from rebinding.task.words import LABELS, OBJECTS
 

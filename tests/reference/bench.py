@@ -11,9 +11,8 @@ from rebinding.evidence.request import digest
 from rebinding.experiments.prompts import EncodedPrompts, Item, Pairing, Prompts
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
-from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import Design, Pair
-from rebinding.task.prompts import Encoder
+from rebinding.task.prompts import AnswerRule, Encoder
 from rebinding.task.words import Vocabulary
 from tests.reference.pack import FORMS, Pack
 

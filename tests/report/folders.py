@@ -14,8 +14,7 @@ import pandas as pd
 from rebinding.evidence import Evidence
 from rebinding.experiments.tracing.request import EVERY_TOKEN
 from rebinding.report.files import EVIDENCE, evidence_file, write
-from rebinding.report.outline import SECTIONS
-from rebinding.report.summary import Summary, summarise
+from rebinding.report.summary import SECTIONS, Summary, summarise
 from rebinding.verdicts.judgement import Judgement
 
 CIRCUIT = [["A", 3, 0, "readout"], ["B", 2, 1, "readout"], ["C", 1, 1, "question_box"], ["D", 0, 0, "swap_partner"]]

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rebinding.paper.certificate import Certificate
-from rebinding.report.schema import Content
+from rebinding.report.files import Content
 
 FOLDER = Path(__file__).parents[2] / "rebinding" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

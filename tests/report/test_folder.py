@@ -9,9 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES, evidence_file
+from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES, ReportError, evidence_file
 from rebinding.report.folder import read
-from rebinding.report.schema import ReportError
 from rebinding.verdicts import effect, no_effect, ordering, overlap
 from tests.report.folders import make, make_row
 

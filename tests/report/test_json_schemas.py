@@ -14,7 +14,7 @@ import pytest
 from rebinding.paper import circuit as circuits
 from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import Circuit, CircuitError, Owner
-from rebinding.report.schema import ReportError, parse
+from rebinding.report.files import ReportError, parse
 from tests.report.folders import make, make_row
 from tests.report.schemas import FOLDER, text
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rebinding.planted import MECHANISMS
-from rebinding.report import mechanisms
+from rebinding.report import headline as mechanisms
 from rebinding.report.folder import read
-from rebinding.report.mechanisms import Prediction, explain_mechanisms
+from rebinding.report.headline import Prediction, explain_mechanisms
 from rebinding.report.page import PAGE, html
 from rebinding.verdicts.judgement import Judgement
 from tests.claims.test_plugin import ROWS

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.report.figures.draw import FIGURES
+from rebinding.report.figures.draw import FIGURES, share_limits
 from rebinding.report.figures.figure import FigureSpec
 from rebinding.report.files import CLAIMS
 from rebinding.report.folder import read
 from rebinding.report.page import html, render
 from rebinding.report.shapes import histogram, strip
-from rebinding.report.svg import share_limits
 from rebinding.verdicts.outcome import OUTCOMES
 from tests.everyday import sampled
 from tests.report.folders import make, make_row

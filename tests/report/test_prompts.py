@@ -10,7 +10,7 @@ from rebinding.models import load
 from rebinding.report.files import write
 from rebinding.report.folder import read
 from rebinding.report.page import html
-from rebinding.report.prompts import pairs
+from rebinding.report.tables import pairs
 from rebinding.study.example import example_pair
 from rebinding.task.designs import design
 from tests.report.folders import about, make_row, summary_of

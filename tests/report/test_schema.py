@@ -20,7 +20,7 @@ from rebinding.experiments.random_draws import PUBLISHED_NOISE, draw_circuits
 from rebinding.models import load
 from rebinding.paper.certificate import summarise
 from rebinding.report.page import PAGE  # with matplotlib, which a run within a run must not load a second time
-from rebinding.report.provenance import SEEDS
+from rebinding.report.tables import SEEDS
 from tests.claims.test_plugin import ROWS
 from tests.paper.certificates import make_certificate, make_result
 

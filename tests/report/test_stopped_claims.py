@@ -11,7 +11,7 @@ from fixtures.verdict_table import table
 from rebinding.report.figures.draw import FIGURES
 from rebinding.report.folder import read
 from rebinding.report.page import html
-from rebinding.report.stopped_claims import MAX_NAMED, group_stopped_claims
+from rebinding.report.summary import MAX_NAMED, group_stopped_claims
 from rebinding.verdicts.judgement import RUN, Judgement
 from tests.report.folders import make, make_row, summary_of
 

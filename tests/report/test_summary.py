@@ -8,9 +8,8 @@ from pathlib import Path
 
 from claims.catalogue import claim, claims, place, places
 from rebinding.report.folder import read
-from rebinding.report.outline import SECTIONS
 from rebinding.report.page import html
-from rebinding.report.summary import LETTERS, MEANINGS, ModelSummary
+from rebinding.report.summary import LETTERS, MEANINGS, SECTIONS, ModelSummary
 from rebinding.verdicts.judgement import Judgement
 from rebinding.verdicts.outcome import OUTCOMES
 from tests.report.folders import make, make_row, summary_of

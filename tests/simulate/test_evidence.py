@@ -17,7 +17,7 @@ from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.roles.request import request_random_interchange
 from rebinding.paper.numbers import checkpoint, circuit
 from rebinding.paper.worlds import Run, world
-from rebinding.simulate.simulators import SIMULATORS, simulator_of
+from rebinding.simulate.source import SIMULATORS, simulator_of
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings

@@ -7,8 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rebinding.simulate.needed import n_for_power, sufficient_n
-from rebinding.simulate.stopping import interval, is_settled, looks
+from rebinding.simulate.rates import interval, is_settled, looks, n_for_power, sufficient_n
 from rebinding.verdicts import Verdict
 
 

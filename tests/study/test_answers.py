@@ -29,8 +29,7 @@ from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import STAGES, Settings
 from rebinding.study.study import Study
-from rebinding.task.answers import AnswerSet
-from rebinding.task.prompts import Encoded
+from rebinding.task.prompts import AnswerSet, Encoded
 from rebinding.task.words import OBJECTS
 from tests.close import agree
 from tests.everyday import sampled

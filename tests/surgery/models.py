@@ -32,7 +32,7 @@ from transformers import (
 )
 
 from rebinding.surgery import Anatomy
-from rebinding.surgery.parts import LayerParts
+from rebinding.surgery.anatomy import LayerParts
 
 Family: TypeAlias = Literal["llama", "mistral", "gemma2", "gemma3", "gemma3_multimodal", "qwen3"]
 FAMILIES: tuple[Family, ...] = get_args(Family)

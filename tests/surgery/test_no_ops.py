@@ -8,8 +8,7 @@ from torch import Tensor
 
 from rebinding.surgery import Edit, NothingEdited, Read, Surgeon, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.surgery.noops import reaching_rows
-from rebinding.surgery.plan import touched
+from rebinding.surgery.plan import reaching_rows, touched
 from rebinding.surgery.sites import HEADLESS, SITES, Attention, Scope, Site
 from tests.close import agree, is_changed
 from tests.surgery.cases import width

@@ -14,8 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausa
 
 from rebinding.models.selfcheck import check_model
 from rebinding.surgery import Edit, Read, SurgeryError, TorchSurgeon
+from rebinding.surgery.calling import Weights
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.surgery.state import Weights
 from tests.surgery.models import tiny, tokens
 
 LAST = 12

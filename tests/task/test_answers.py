@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebinding.task.answers import is_single_token
 from rebinding.task.designs import design
-from rebinding.task.prompts import Encoder, PromptError
+from rebinding.task.prompts import Encoder, PromptError, is_single_token
 from rebinding.task.words import OBJECTS
 
 from .tokenizers import byte_level

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.task.chat import SYSTEM, PromptError, form_of, wrapping
+from rebinding.task.chat import SYSTEM, PromptError, beginning_of_answer, form_of, wrapping
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder
 from rebinding.task.text import PREFILL, render_raw
-from rebinding.task.thoughts import beginning_of_answer
 from rebinding.task.words import LABELS, OBJECTS
 
 from .chat_families import CHAT_FAMILIES, CHATML, CHATML_SPECIAL, Family, turns

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from rebinding.task.designs import design
-from rebinding.task.strata import numbered, spread, stratum
+from rebinding.task.prompts import numbered, spread, stratum
 
 DICE = np.random.default_rng(0)
 

@@ -16,7 +16,7 @@ from rebinding.verdicts import Verdict, effect, ordering, overlap, value, value_
 from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
 from rebinding.verdicts.estimates import FEWEST_UNITS, estimate, wilson
 from rebinding.verdicts.gates import equal_lengths
-from rebinding.verdicts.power import MOST_UNITS, POWER, SIZES, needed_units
+from rebinding.verdicts.outcome import MOST_UNITS, POWER, SIZES, needed_units
 from rebinding.verdicts.sentences import Part, all_of, most_of
 from rebinding.verdicts.values import _reference
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
 from rebinding.verdicts.estimates import estimate
-from rebinding.verdicts.power import needed_units
+from rebinding.verdicts.outcome import needed_units
 from rebinding.verdicts.values import Reference, value_outcomes
 from tests.verdicts.simulation import REPETITIONS, rate_is_at_least, rate_is_at_most, share
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebinding.verdicts import rank_overlap
-from rebinding.verdicts.ranks import rank_sums
+from rebinding.verdicts.sets import rank_sums
 from tests.verdicts.simulation import rate_is_at_most
 
 LAYERS, WIDTH = 12, 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.verdicts.standing import Sentence, in_words, sentences
+from rebinding.verdicts.judgement import Sentence, in_words, sentences
 from tests.report.folders import make_row
 
 CASES = {

@@ -1,8 +1,8 @@
-"""The conditions of Section 5 as data, and the vectors that each condition adds.
+"""The conditions of section 5 as data: what they add, and which of them stand for rows of the table.
 
-Evidence of section 5 under a candidate convention: rows of the table are taken from other measured conditions.
+Under a candidate convention, rows of the table are taken from other measured conditions.
 
-Differences between the text of section 5 and the released code: candidates that change one convention each.
+The candidates are the differences between the text and the released code; each changes one convention.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The cases of section 5 (a prompt and two slots), and what is read in them: attention on slots, and the logits of
-their objects.
-
-Section 5: do the heads that point at the answer's slot match binding IDs by their queries and keys?
+"""Section 5: do the heads that point at the answer's slot match binding IDs by their queries and keys?
 
 A *case* is a prompt whose answer stands in slot i, and another slot j. Adding `mean q[j] - mean q[i]` at the readout
 makes a head ask for slot j; exchanging the means at the tokens of the two slots makes slot j look like slot i and the
@@ -13,7 +10,7 @@ chosen query heads that share it are averaged. `scope="head"` gives each chosen 
 The evidence has the attention on every slot's box and object token, before and after, for every case, condition, draw
 and head. The read-out set and the measures are chosen afterwards (`rebinding.experiments.binding.summary`).
 
-Section 5 with real queries and keys: is a weak effect of a mean direction due to the head, or due to the mean?
+**Exchange**, with real queries and keys: is a weak effect of a mean direction due to the head, or due to the mean?
 
 Adding the difference of two means to a query changes only what is linear in the slot. Here the query of a case (i, j)
 is set to the query of the same head at the readout of the same story with the question about the box whose object

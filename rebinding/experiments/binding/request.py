@@ -23,8 +23,8 @@ from rebinding.experiments.prompts import DIRECTIONS_ID, DISCOVERY_ID, Prompts
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import BindingConventions
 from rebinding.surgery.sites import Scope
-from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import Design, DesignName
+from rebinding.task.prompts import AnswerRule
 
 BINDING = Kind(
     "binding",

@@ -1,4 +1,4 @@
-"""The measures of Section 5, computed from the evidence.
+"""The measures of section 5, computed from the evidence.
 
 With M_k the attention of a head from the readout to the tokens of slot k, summed over the kinds of the read-out set,
 
@@ -11,7 +11,7 @@ weighs as much as the others; `dR_summed` and `switch_example` sum the attention
 The request names the read-out set: box and object for all conditions, or, as published, the tokens that the condition
 shifts (`readout="tied"`), so that rows of the table are read at different tokens.
 
-A head's share of attention on the slots that are compared, and how often slot i leads, before any edit.
+Beside them: a head's share of attention on the slots that are compared, and how often slot i leads, before any edit.
 
 dR is a mean over heads of log ratios, so a head with hardly any attention on the slots weighs as much as any other.
 """

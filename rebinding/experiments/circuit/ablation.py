@@ -1,4 +1,4 @@
-"""Section 4.1: does a circuit do the task while every other head is ablated to its mean?
+"""Section 4.1: does a circuit do the task while every other head is ablated to its mean, and can it be pruned?
 
 **Mean ablation.** The mean of z is per layer, absolute token and head, over a stated set of prompts. An ablated run
 sets every head at every token to its mean, except that a head of the circuit keeps the value that it computes at the
@@ -10,7 +10,7 @@ task. Prompts that counterbalance the slots cannot carry it. The evidence says w
 Many circuits are evaluated as one batch of mean-ablated runs (`rebinding.surgery.mean_ablated`), which compute five
 tokens of a prompt rather than all of it; `method="edits"` runs the same as ordinary edits on any surgeon.
 
-Section 4.1: prune a circuit by the published walk, and see how much the result depends on the order.
+**Pruning** by the published walk, and how much the result depends on the order.
 
 Walk through the list of heads once; remove a head if the measure drops by less than 0.01 without it, and continue with
 the smaller circuit. The measure is the mean logit of the answer, so the step is 0.01 logits on 50 prompts; for accuracy

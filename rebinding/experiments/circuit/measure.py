@@ -1,10 +1,12 @@
-"""Knockout: is a circuit needed, or do other heads do its task when it is ablated? (Section 4.1 the other way round.)
+"""Measure the requests about a circuit.
+
+**Knockout.** Is a circuit needed, or do other heads do its task when it is ablated? (Section 4.1 the other way round.)
 
 The circuit's heads, each at the token of its group's role, are set to their means; all other heads are computed. A
 circuit that does the task alone may still not be needed: other heads can carry the same answer, or take over. The
 comparison is a random set of other heads with as many at each role in each layer.
 
-Section 4.1, E': does the residual stream at a token of the context still encode the slot of its box?
+**E'** (section 4.1). Does the residual stream at a token of the context still encode the slot of its box?
 
 Pruning removes heads and keeps the residual stream, which may already hold what the heads of group E would write. This
 experiment replaces that part and nothing else. In a circuit with all other heads mean-ablated, the stream at one token
@@ -14,8 +16,6 @@ whose heads are said to read the stream there.
 
 If the stream of a model holds nothing but the word, the edit changes nothing. That is an outcome: the relative change
 of the stream is part of the evidence, and not a gate.
-
-Measure the requests about a circuit.
 """
 
 from __future__ import annotations

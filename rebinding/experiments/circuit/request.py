@@ -1,4 +1,7 @@
-"""Section 4.1 as its text has it: the contribution of a head to its circuit when a set of other heads is removed.
+"""Requests about a circuit: mean ablation, knockout, pruning, contributions, and the residual stream at E.
+
+**Contributions**, as the text of section 4.1 has them: what a head does for its circuit when a set of other heads is
+removed.
 
     contribution of v without K = (F(C - K) - F(C - K - v)) / F(C - K - v), F candidate accuracy
 
@@ -7,8 +10,6 @@ same for all heads (a set never contains v itself): the empty set; every whole g
 the rest of its group as in the work that the text cites; and random sets, which contain each head with a chance of one
 in eight, few enough that the remaining circuit may still answer. Heads that share a set share C - K, and no circuit is
 run twice.
-
-Requests about a circuit: mean ablation, knockout, pruning, contributions, and the residual stream at E.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP
 from rebinding.paper.procedure import CircuitConventions
-from rebinding.task.answers import AnswerSet
 from rebinding.task.designs import Design, DesignName
+from rebinding.task.prompts import AnswerSet
 
 Hits: TypeAlias = Callable[[Sequence[Circuit]], Tensor]
 """Whether each of many circuits answers: (circuit, prompt)."""

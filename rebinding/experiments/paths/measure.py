@@ -15,7 +15,7 @@ Both runs skip exactly what cannot change the result. A sender run computes the 
 sender's layer to the last receiver's; frozen, it computes one token and only MLPs. A receiver run starts at the first
 receiver whose component changed, at the receiver role. Senders above every receiver score exactly zero.
 
-Find a circuit: select the heads of each stage of path patching by their scores.
+A circuit is found by selecting the heads of each stage by their scores.
 """
 
 from __future__ import annotations

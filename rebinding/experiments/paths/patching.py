@@ -12,8 +12,8 @@ from torch import Tensor
 from rebinding.experiments.tokens import answer_of, relative_change
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, Edit, Read, Recording, Site, Surgeon
+from rebinding.surgery.anatomy import LayerParts
 from rebinding.surgery.memory import to_cpu_together
-from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.sites import Scope
 
 Component: TypeAlias = Literal["q", "k", "v", "kv"]

@@ -17,7 +17,7 @@ from rebinding.paper.numbers import Group
 from rebinding.paper.procedure import CircuitConventions, ProcedureName
 from rebinding.surgery.sites import Scope
 from rebinding.task.designs import DesignName
-from rebinding.task.strata import Stratum, stratum
+from rebinding.task.prompts import Stratum, stratum
 from rebinding.task.text import Prompt
 
 OF_ANSWER = ("logit", "p", "lead")
@@ -34,7 +34,7 @@ PATHS = Kind(
     ),
     edit_columns=("prompt",),
 )
-"""`stratum` is the prompt's stratum (`rebinding.task.strata`), its numbers joined by points."""
+"""`stratum` is the prompt's stratum (`rebinding.task.prompts`), its numbers joined by points."""
 SENDER_DRAWS = 5
 """Sets of random senders to compare a group with. Each costs as much as the group itself."""
 Frozen: TypeAlias = Literal["all", "none"]

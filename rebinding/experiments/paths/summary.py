@@ -17,7 +17,7 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.evidence import cache_by_evidence
 from rebinding.experiments.random_draws import RESAMPLED
 from rebinding.paper.circuit import Head
-from rebinding.task.strata import Stratum, numbered, spread
+from rebinding.task.prompts import Stratum, numbered, spread
 
 Scale: TypeAlias = Literal["probability", "logit"]
 """The scale of a head's score. `probability`: (p_patch - p_orig) / p_orig, as published. `logit`: the drop of the

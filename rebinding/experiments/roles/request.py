@@ -14,9 +14,8 @@ from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.paper.procedure import RolesConventions
 from rebinding.surgery import Site
-from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import Design, DesignName
-from rebinding.task.prompts import Encoded
+from rebinding.task.prompts import AnswerRule, Encoded
 
 ROLES = Kind(
     "roles",

@@ -1,13 +1,12 @@
-"""Crossings: the tokens by which information passes from one part of a prompt to a later one.
+"""Measure the requests of position-free discovery; the workbench's store has all finished steps.
+
+**Crossings** are the tokens by which information passes from one part of a prompt to a later one.
 
 A prompt has four parts: context, swap, question, readout. In the paper one group carries information from each of the
 first three to the next (E, D, C), at a label. The search assumes neither. So all its nodes in one part are senders and
 those in later parts receivers, in exact path patching as in every step of the search
 (`rebinding.experiments.search.search`). The loss of score is summed by the token of the sender. Both signs count: a
 head that works against the answer lowers the sum of its token.
-
-Position-free discovery on a workbench: each step is a request, and the workbench's store has all finished
-steps.
 """
 
 from __future__ import annotations

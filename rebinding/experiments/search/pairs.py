@@ -1,4 +1,4 @@
-"""Clean and noise prompts of a search, token by token.
+"""Pairs of a search: clean and noise prompts token by token, their recordings, and the receivers of a step.
 
 **Alignment.** A noise prompt is as long as its clean prompt, and its tokens replace those at the same positions, except
 in the context: there a statement replaces the statement of the box with the same part in the swap (named first, named
@@ -7,10 +7,10 @@ both prompts, and patching could not show that it is needed.
 
 **Score.** The answer's logit minus the mean logit of the story's other objects.
 
-Recorded pairs, shared by the steps of a search: clean and noise runs, the noise's z token by token, and the senders
-whose z differs between the two.
+**Recorded pairs** are shared by the steps of a search: clean and noise runs, the noise's z token by token, and the
+senders whose z differs between the two.
 
-Receivers of the search: the outputs of senders at their tokens, and the change of z in each receiver.
+**Receivers**: the outputs of senders at their tokens, and the change of z in each receiver.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from rebinding.surgery import Edit, Read, Recording, TorchSurgeon
 from rebinding.surgery.receivers import Component, ReceiverHead, receiver_head
 from rebinding.surgery.slopes import z_slopes
 from rebinding.task.boxes import labels_of
-from rebinding.task.prompts import Encoded, PromptError, TokenizedPrompt, aligned
-from rebinding.task.strata import Stratum, numbered, stratum
+from rebinding.task.prompts import Encoded, PromptError, Stratum, TokenizedPrompt, aligned, numbered, stratum
 from rebinding.task.text import names_by_function, names_by_place, token_at
 
 

@@ -1,4 +1,6 @@
-"""One step of the search: the effect of every sender on the score via the current receivers.
+"""Position-free discovery: from the logits backwards, step by step, until a step finds no new senders.
+
+A step is the effect of every sender on the score via the current receivers.
 
 This is path patching, textbook form. A *sender* is a head at a token. In the sender run its z is that of the noise
 prompt, every other head's z is frozen, MLPs and norms are recomputed; the resulting query, key or value projections of
@@ -13,8 +15,6 @@ less than `SMALL` of the residual stream, and whose effect by the slope of the s
 less than `FEW` of the threshold for selection, divided by `SLACK`. So small a change is nearly linear; if a head is
 saturated and its slope 0, a small change does nothing, and a large one is run whatever the slope. With `exhaustive`
 every row is run.
-
-The search: from the logits backwards, step by step, until a step finds no new senders.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ head that also has effects at boxes without a function is named by place. So is 
 where the function occurs, whatever the variance explained: a head that has an effect at the swap's last label only if
 that label is the partner's is named by "last label".
 
-**Significance.** The spread is that within the strata of the design (`rebinding.task.strata`): a head that fetches slot
-2 has no effect in most strata and a full effect in the others.
+**Significance.** The spread is that within the strata of the design (`rebinding.task.prompts`): a head that fetches
+slot 2 has no effect in most strata and a full effect in the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy import stats
 
 from rebinding.evidence import Evidence
 from rebinding.paper.graph import Node
-from rebinding.task.strata import spread
+from rebinding.task.prompts import spread
 
 NOTHING = 0.1
 """An effect below this share of the head's effect at its strongest place counts as none."""

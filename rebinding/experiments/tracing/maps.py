@@ -1,4 +1,6 @@
-"""The rows of tracing: the columns of a cell.
+"""Section 3: where does the answer come from? Residual interchange at every layer and token.
+
+The columns of a cell:
 
 | column | meaning |
 |---|---|
@@ -14,8 +16,6 @@
 | `answer_logit` | logit of the original's answer |
 | `base_...` | the same for the counterfactual without a patch |
 
-Section 3: where does the answer come from? Residual interchange at every layer and token.
-
 The residual of the *original* run, at the input of one layer and at one token, is written into the run of its
 *counterfactual*; the logits at the readout then show whether the original's answer is restored. Naively, one such cell
 costs a full forward pass. Two facts make the map cheap and change no number:
@@ -25,7 +25,7 @@ costs a full forward pass. Two facts make the map cheap and change no number:
 * a cell cannot change layers below its own or tokens before its own. All layers of a token are one batch that grows
   layer by layer and computes that token and those after it.
 
-The pairs to trace, from a design: the filter of correct originals, and the modes that are refused.
+The pairs to trace come from a design, through the filter of correct originals; some modes are refused.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ from rebinding.experiments.tokens import BLOCK, prompt_blocks, relative_change, 
 from rebinding.experiments.tracing.request import OVERSAMPLING, TRACING, Query, counterfactual
 from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
 from rebinding.surgery.sweep import sweep
-from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import TRACING_MODES, Design, DesignError, Pair
-from rebinding.task.prompts import Encoded, Encoder, PromptError, TokenizedPrompt, aligned
+from rebinding.task.prompts import AnswerRule, Encoded, Encoder, PromptError, TokenizedPrompt, aligned
 
 PLACES = ("context_box[", "context_object[", "swap_first", "swap_second", "swap_period", "question_box", "readout")
 """The beginnings of role names by place; other roles are named by function."""

@@ -1,4 +1,6 @@
-"""The readout diagnostic: is the updated state ready after the swap sentence, or is it resolved at the readout?
+"""Measure the requests of section 3: maps, the first mention of a box, the readout diagnostic, stored state.
+
+**The readout diagnostic.** Is the updated state ready after the swap sentence, or is it resolved at the readout?
 
 The direction is opposite to tracing: residuals of the *counterfactual* are written into the run of the *original*, at
 the token that ends the swap sentence or at the readout, with a question about every box in turn. In the pair the swap
@@ -9,8 +11,8 @@ readout does.
 A patch of one layer is at its input. A patch of a window is at the input of each of its layers, so that everything that
 later tokens read from this token within the window is counterfactual.
 
-What does the first mention of a box add? Patch a box label in the swap alone, and together with the one in the
-context.
+**The first mention.** What does the first mention of a box add? Patch a box label in the swap alone, and together with
+the one in the context.
 
 In the counterfactual both mentions of a box are edited. A patch of the context label alone is not run: the swap
 sentence would still name another box, so a lost answer would say nothing about the context. At each layer, one run
@@ -20,14 +22,12 @@ needs from the swap sentence.
 At the input of the first layer a patch of both labels is the original run itself, whatever the model does; so layers
 start at the second.
 
-Does a token before the question's label hold the updated objects?
+**Stored state.** Does a token before the question's label hold the updated objects?
 
 All tokens of a span are taken at once, at the input of every layer, from a second prompt. If they held the state, the
 answer would become the second prompt's object. There are two second prompts: one with the same swap and other objects
 in all boxes, and one with the same objects and another swap. From the swap to the token before the asked label, the
 latter is the second prompt itself from there on, so the patch must change the answer.
-
-Measure the requests of section 3.
 """
 
 from __future__ import annotations
@@ -76,9 +76,8 @@ from rebinding.experiments.tracing.request import (
 )
 from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
 from rebinding.surgery.sweep import sweep
-from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import Design, Pair
-from rebinding.task.prompts import Encoder, PromptError, TokenizedPrompt
+from rebinding.task.prompts import AnswerRule, Encoder, PromptError, TokenizedPrompt
 
 if TYPE_CHECKING:
     from rebinding.experiments.workbench import Workbench

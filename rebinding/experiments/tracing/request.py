@@ -14,9 +14,9 @@ from rebinding.experiments.prompts import PAIRINGS, Prompts
 from rebinding.experiments.tokens import BLOCK
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import TracingConventions
-from rebinding.task.answers import AnswerRule
 from rebinding.task.boxes import labels_of
 from rebinding.task.designs import Design, DesignError, DesignName, ModeName, Pair, Split, tracing_mode
+from rebinding.task.prompts import AnswerRule
 
 SCORES = ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit")
 CELL = ("prompt", "mode", "layer", "token", "place", "role", "differs", "ran", "relative_change")

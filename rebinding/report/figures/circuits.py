@@ -1,9 +1,4 @@
-"""The figure of position-free discovery: nodes at their tokens over layers, and edges between them.
-
-The figures of a circuit: its heads, each at its token, over layers.
-
-The figures of path patching: the path diagram, and which heads each stage finds.
-"""
+"""The figures of circuits: of position-free discovery, of heads over layers, and of path patching."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """A figure of the report: the evidence it needs, what the paper's figure shows, and what ours shows.
 
-The figures of a section are the tuple `FIGURES` of its module `figures`.
-
-Colours, lettering and intervals of all figures. The colours are those of Okabe and Ito, distinct in every colour
-vision.
+Colours, lettering and intervals of all figures are here too. The colours are those of Okabe and Ito, distinct in every
+colour vision.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The tracing mode for each panel of the paper's figure.
+"""The figures of section 3: maps of layers by tokens, and the readout diagnostic.
 
-Figures of section 3 over every token: the combined map of the three roles, a map per mode, the readout
-diagnostic.
+Over every token there are the combined map of the three roles and a map per mode.
 
-The figures of section 3: maps of layers x roles, with roles in the order of the prompt.
+In maps of layers x roles the roles are in the order of the prompt.
 
 Claims trace only the roles that they need, so a role may be traced in one mode and not in another: the missing cells
-are hatched. The maps over every token are in `rebinding.report.figures.tracing`.
+are hatched.
 """
 
 from __future__ import annotations

@@ -1,9 +1,17 @@
 """Designs: stories, and the counterfactual that each is paired with."""
 
-from rebinding.task.designs.design import DESIGNS, NOISE_KINDS, Design, DesignName, NoiseKind, Pair, design
-from rebinding.task.designs.pairs import PAIRS, pair_of
-from rebinding.task.designs.scene import Distractor, Verb
-from rebinding.task.designs.tracing import TRACING_MODES, ModeName, TracingMode, mode_name, tracing_mode
+from rebinding.task.designs.design import (
+    DESIGNS,
+    NOISE_KINDS,
+    PAIRS,
+    Design,
+    DesignName,
+    NoiseKind,
+    Pair,
+    design,
+    pair_of,
+)
+from rebinding.task.designs.scene import TRACING_MODES, Distractor, ModeName, TracingMode, Verb, mode_name, tracing_mode
 from rebinding.task.words import DesignError, Split, Vocabulary
 
 __all__ = [

@@ -16,14 +16,15 @@ from typing import Literal, TypeAlias, get_args
 from rebinding.task.boxes import MAX_BOXES, MIN_BOXES
 from rebinding.task.designs.scene import (
     DISTRACTED_BOXES,
+    TRACING_MODES,
     Distractor,
     Scene,
     Verb,
     block_length,
     check_crossing,
     counterbalanced,
+    tracing_mode,
 )
-from rebinding.task.designs.tracing import tracing_mode
 from rebinding.task.prompts import Prompt
 from rebinding.task.words import HALVES, THIRDS, DesignError, Split, Vocabulary, draw
 
@@ -192,7 +193,7 @@ def design(
     """
     words = Vocabulary() if vocabulary is None else vocabulary
     if tokenizer is not None:
-        from rebinding.task.answers import is_single_token
+        from rebinding.task.prompts import is_single_token
 
         words = words.keep(lambda word: is_single_token(tokenizer, word))
     if split is None:
@@ -251,3 +252,25 @@ def _independent(scene: Scene) -> Scene:
         labels=tuple((scene.boxes + entity) % count for entity in range(scene.boxes)),
         objects=tuple(scene.boxes + entity for entity in range(scene.boxes)),
     )
+
+
+ROLE_PAIRS = ("content_control", "pointer", "structure_only_pointer")
+PAIRS = (*TRACING_MODES, *NOISE_KINDS, *ROLE_PAIRS)
+"""Every kind of counterfactual: of activation patching, of path patching, and of head-role patching."""
+
+
+def pair_of(stories: Design, prompt_id: int, kind: str) -> Pair:
+    """The pair of a kind."""
+    if kind in TRACING_MODES:
+        return stories.tracing(prompt_id, kind)
+    for noise in NOISE_KINDS:
+        if kind == noise:
+            return stories.noise(prompt_id, noise)
+    match kind:
+        case "content_control":
+            return stories.content_control(prompt_id)
+        case "pointer":
+            return stories.pointer(prompt_id)
+        case "structure_only_pointer":
+            return stories.structure_only_pointer(prompt_id)
+    raise DesignError(f"there is no pair {kind!r}; the kinds are {', '.join(PAIRS)}")

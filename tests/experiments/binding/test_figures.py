@@ -8,7 +8,7 @@ from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, QK, K
 from rebinding.experiments.binding.summary import summary
 from rebinding.paper.numbers import number
 from rebinding.report.figures.binding import PAPERS, head_figure, printed_table, table_figure
-from rebinding.report.printed_numbers import printed_numbers
+from rebinding.report.folder import printed_numbers
 from tests.experiments.binding.setup import random_model
 
 

@@ -14,8 +14,7 @@ from rebinding.experiments.circuit.request import removed_sets
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.task.answers import AnswerSet
-from rebinding.task.prompts import Encoded
+from rebinding.task.prompts import AnswerSet, Encoded
 from rebinding.task.text import token_at
 from tests.oracles.by_hand.compare import Recomputation, find_prompt, numbered, relative_difference, sized, sure, torn
 from tests.oracles.by_hand.plain_model import Plain, Put, Site

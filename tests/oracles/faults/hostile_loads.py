@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rebinding.models import load
-from rebinding.task.bounded import limit
+from rebinding.task.chat import limit
 from tests.oracles.faults.hostile_models import HOSTILE_MODELS, specimen
 
 SECONDS = 20

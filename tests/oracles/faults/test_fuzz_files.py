@@ -25,10 +25,9 @@ from rebinding.paper import circuit, graph, procedure
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner
 from rebinding.paper.graph import Edge, Graph, Node
 from rebinding.report.compare import Comparison
-from rebinding.report.files import CLAIMS
+from rebinding.report.files import CLAIMS, ReportError
 from rebinding.report.folder import read
 from rebinding.report.page import html
-from rebinding.report.schema import ReportError
 from tests.oracles.faults.fuzz import cases, mutated, refused
 from tests.report.folders import make, make_row
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.options import _check_circuit, _check_dtype, settings_of
-from rebinding.cli.terminal import readable
+from rebinding.cli.options import readable
 from rebinding.learned.shelf import parse as parse_learned
 from rebinding.models import ALIASES
 from rebinding.models.devices import DTYPES
