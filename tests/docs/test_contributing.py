@@ -25,6 +25,18 @@ def blocks() -> dict[str, str]:
     return dict(re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", page, flags=re.DOTALL))
 
 
+def entries() -> list[tuple[str, str, str, str]]:
+    """The entries in tables that the page adds: file, table, imports, entry."""
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    return re.findall(r"```python\n# (\S+), (\w+)\n((?:from .*\n)*)\n?(    .*\n)```", page)
+
+
+def add_entry(path: Path, table: str, imports: str, entry: str) -> None:
+    text, count = re.subn(rf"^({table}\b.*[({{]\n)", rf"\1{entry}", path.read_text("utf-8"), flags=re.MULTILINE)
+    assert count == 1, f"{path.name} has no table {table}"
+    path.write_text(text.replace("from rebinding.", f"{imports}from rebinding.", 1))
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree with the experiment and the row in it."""
@@ -33,13 +45,19 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert not (tree / place).exists(), "nothing that exists is changed"
         (tree / place).parent.mkdir(exist_ok=True)
         (tree / place).write_text(text)
+    for place, table, imports, entry in entries():
+        add_entry(tree / place, table, imports, entry)
     shutil.copytree(ROOT / "tests" / "tree", tree / "tests" / "tree")
     return tree
 
 
-def test_an_experiment_is_a_folder_a_file_of_claims_and_a_truth_table() -> None:
+def test_an_experiment_is_a_file_a_table_entry_and_a_truth() -> None:
     folders = Counter(str(Path(place).parent) for place in blocks())
-    assert folders == {"rebinding/experiments/answer_attention": 5, "claims": 2, "rebinding/planted/truths": 2}
+    assert folders == {"rebinding/experiments": 1, "claims": 2, "rebinding/planted/truths": 2}
+    assert [(place, table) for place, table, _, _ in entries()] == [
+        ("rebinding/experiments/table.py", "EXPERIMENTS"),
+        ("rebinding/simulate/source.py", "LEFT_OUT"),
+    ]
 
 
 def judge(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -59,8 +77,7 @@ def test_the_experiment_comes_out_on_the_page(tree: Path) -> None:
     assert (claim["verdict"], claim["expected"], claim["circuit"]) == ("REPLICATED", "REPLICATED", "declared")
     assert claim["measured"] > 0.9
     page = (tree / "out" / "index.html").read_text("utf-8")
-    assert "What group A looks at" in page
-    assert "attention on the answer" in page
+    assert "From the readout a head of group A looks at the answer" in page
 
 
 @pytest.mark.slow
@@ -73,7 +90,7 @@ def test_new_experiment_keeps_to_its_package(tree: Path) -> None:
 @pytest.mark.slow
 def test_new_claim_notices_the_wrong_token(tree: Path) -> None:
     """The same heads hardly look at the object that the asked box held."""
-    path = tree / "rebinding" / "experiments" / "answer_attention" / "request.py"
+    path = tree / "rebinding" / "experiments" / "answer_attention.py"
     right = path.read_text()
     path.write_text(right.replace("context_partner_object", "context_asked_object"))
     result = judge(tree)

@@ -37,3 +37,9 @@ def imported_names(name: str) -> Iterator[tuple[str, str]]:
     for node in ast.walk(trees()[name]):
         if isinstance(node, ast.ImportFrom):
             yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+def has_requests(name: str) -> bool:
+    """Whether a module defines classes of requests, which say their `KIND`."""
+    targets = [node.target for node in ast.walk(trees()[name]) if isinstance(node, ast.AnnAssign)]
+    return any(isinstance(target, ast.Name) and target.id == "KIND" for target in targets)
