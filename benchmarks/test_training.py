@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
 from benchmarks.model import benchmark_model
-from rebinding.learned.curriculum import Recipe, curriculum
+from rebinding.learned.evaluation import tree
 from rebinding.learned.lora import attached, layer_of
-from rebinding.learned.training import Training
-from rebinding.learned.tree import tree
+from rebinding.learned.training import Recipe, Training, curriculum
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.task.prompts import Encoder
 from rebinding.task.words import Vocabulary
@@ -42,8 +41,8 @@ def fastest(act: Callable[[], object]) -> float:
 
 def padded_loss(training: Training, number: int) -> Tensor:
     """The loss of a step with every prompt in a row of its own, padded on the right."""
-    recipe, encoder = training.recipe, training.encoder
-    prompts = curriculum(training.vocabulary, recipe.order, recipe.seed, number, recipe.stories, recipe.boxes)
+    encoder = training.encoder
+    prompts = curriculum(training.vocabulary, training.recipe, number)
     rows = [torch.tensor(prompt.ids) for prompt in encoder.encode(prompts)]
     ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (prompt, token)
     lengths = torch.tensor([len(row) for row in rows])
@@ -83,8 +82,7 @@ def products(model: LlamaForCausalLM, nodes: int, ends: int, first: int) -> Call
 @pytest.mark.benchmark(group="training")
 def test_a_step_against_padding_and_against_its_products() -> None:
     training = Training(benchmark_model(), Encoder(build_tokenizer()), Vocabulary(), Recipe(rate=1e-9), "benchmark")
-    recipe = training.recipe
-    prompts = curriculum(training.vocabulary, recipe.order, recipe.seed, 0, recipe.stories, recipe.boxes)
+    prompts = curriculum(training.vocabulary, training.recipe, 0)
     nodes = tree([prompt.ids for prompt in training.encoder.encode(prompts)]).ids.shape[1]
     first = min(map(layer_of, training.adapter.pairs))
     with attached(training.model, training.adapter):

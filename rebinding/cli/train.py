@@ -19,12 +19,10 @@ from types import MappingProxyType
 
 from rebinding.cli.options import check_number, check_output_folder, check_positive
 from rebinding.experiments.prompts import MOST_PROMPTS
-from rebinding.learned import files, lora
-from rebinding.learned.card import FILE, PAGE, Card, Digest, Licence
-from rebinding.learned.curriculum import BOXES, ORDERS, Recipe, words
+from rebinding.learned import lora
 from rebinding.learned.evaluation import Accuracy, evaluate
-from rebinding.learned.shelf import VARIABLE, Learned, file_digest, parse
-from rebinding.learned.training import NOTES, Step, Training
+from rebinding.learned.shelf import CARD_FILE, CARD_PAGE, VARIABLE, Card, Digest, Learned, Licence, file_digest, parse
+from rebinding.learned.training import BOXES, NOTES, ORDERS, Recipe, Step, Training, words
 from rebinding.models import LoadedModel, Origin, load, origin
 from rebinding.models.checkpoint import quiet_transformers
 from rebinding.models.licence import stated_licence
@@ -244,23 +242,23 @@ def run(options: argparse.Namespace) -> int:
     vocabulary = usable_words(loaded_model, plan.recipe)
     training = Training(loaded_model.model, loaded_model.encoder(), vocabulary, plan.recipe, plan.name)
     adapter = training.run(plan.out, _Progress(plan.recipe.steps))
-    files.write(plan.out, adapter)
+    lora.write(plan.out, adapter)
     print(f"wrote {plan.out}", flush=True)
     digest = digest_of(loaded_model)
     if plan.card is None:
         before: Mapping[str, Accuracy] = measure_accuracy(loaded_model, vocabulary, plan.prompts, "without an adapter")
     else:
         before = plan.card.before  # of the same base
-    lora.merge(loaded_model.model, files.read_adapter(plan.out))
+    lora.merge(loaded_model.model, lora.read_adapter(plan.out))
     after = measure_accuracy(loaded_model, vocabulary, plan.prompts, "with the adapter")
-    weights = file_digest(plan.out / files.WEIGHTS)
+    weights = file_digest(plan.out / lora.WEIGHTS)
     Card(plan.name, digest, plan.licence, plan.recipe, tuple(training.curve), before, after, weights).write(plan.out)
     (plan.out / NOTES).unlink(missing_ok=True)
-    print(f"wrote its card, {plan.out / PAGE}: judge it with pytest claims --model {plan.model}")
+    print(f"wrote its card, {plan.out / CARD_PAGE}: judge it with pytest claims --model {plan.model}")
     if plan.recipe.accuracy is not None and not training.is_accurate:
         print(f"no check measured the wanted accuracy of {plan.recipe.accuracy:g}: try more --steps or another --seed")
     if plan.card is not None and plan.repeats is not None:
-        print(compare_digest(weights, plan.card.adapter, plan.repeats.folder / FILE))
+        print(compare_digest(weights, plan.card.adapter, plan.repeats.folder / CARD_FILE))
     if options.save_merged:
         with quiet_transformers():
             loaded_model.model.save_pretrained(options.save_merged)
@@ -272,9 +270,9 @@ def run(options: argparse.Namespace) -> int:
 def compare_digest(digest: str, expected: str, card: Path) -> str:
     """Whether a repeated training gave the adapter of the project's card."""
     if digest == expected:
-        return f"{files.WEIGHTS} has the sha256 of the project's card: it is the adapter that the pages describe"
+        return f"{lora.WEIGHTS} has the sha256 of the project's card: it is the adapter that the pages describe"
     return (
-        f"{files.WEIGHTS} has the sha256 {digest[:12]}..., the project's card {expected[:12]}...: this machine rounds"
+        f"{lora.WEIGHTS} has the sha256 {digest[:12]}..., the project's card {expected[:12]}...: this machine rounds"
         " otherwise, and training enlarges the difference. It is another adapter by the same recipe; compare its"
         f" accuracies with those of {card}"
     )

@@ -1,28 +1,32 @@
-"""The learned models that the project names: their bases, and where their adapters are.
+"""The learned models that the project names: their bases, where their adapters are, and the adapters' cards.
 
 A base is not part of the project: it is a file in its own package, or at the path of an environment variable. It is
 identified by its digest, because an adapter is valid only for the weights that it was trained on.
 
-An adapter has a folder with its card. The matrices are in this folder where the base's licence lets the project
-distribute them; others are made by `rebinding train learned:NAME`, which repeats the recipe of the card.
+An adapter has a folder with its card: its base, its licence, its training, its loss curve, and its accuracy by design.
+The matrices are in this folder where the base's licence lets the project distribute them; others are made by
+`rebinding train learned:NAME`, which repeats the recipe of the card.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from rebinding.learned.curriculum import BOXES, ORDERS, Order
-from rebinding.learned.files import WEIGHTS, AdapterError
+from rebinding.learned.evaluation import CHECKED, HELD_OUT, TO_LEARN, Accuracy
+from rebinding.learned.lora import WEIGHTS, AdapterError
+from rebinding.learned.training import BOXES, ORDERS, SWAPS, Order, Recipe, Step
 
 MOST = 9
 """The most boxes of any adapter's training."""
@@ -53,7 +57,14 @@ class Base:
 
     def find(self) -> Path:
         """The file; an error says how to get it."""
-        return _checked(self, self._place())
+        path = self._place()
+        digest = file_digest(path)
+        if digest != self.sha256:
+            raise AdapterError(
+                f"{path} is not the file that adapters were trained on (sha256 {digest[:12]}..., not"
+                f" {self.sha256[:12]}...): take the file that `{self.command}` puts in place"
+            )
+        return path
 
     def _place(self) -> Path:
         value = os.environ.get(self.variable)
@@ -153,6 +164,12 @@ class Learned:
         return self.adapter_folder
 
 
+OPTIONS: Mapping[str, str] = MappingProxyType(
+    {"seed": r"[0-9]{1,9}", "boxes": r"[0-9]{1,9}", "order": "|".join(ORDERS)}
+)
+"""The options of a name, with the patterns of their values."""
+
+
 def learned_models() -> list[Learned]:
     """Every learned model that the project names."""
     choices = product(BASES.values(), ORDERS, range(10), range(BOXES, MOST + 1))
@@ -166,21 +183,15 @@ def parse(text: str) -> Learned:
     base = BASES.get(match[1]) if match else None
     if match is None or base is None:
         raise AdapterError(f"{text!r} is not of the form BASE[?seed=0&order=all&boxes=3]; bases are {', '.join(BASES)}")
-    order: Order = "all"
-    seed, boxes = 0, BOXES
+    options: dict[str, Any] = {}
     for option in (match[2] or "").split("&") if match[2] else ():
         name, _, value = option.partition("=")
-        if name == "seed" and re.fullmatch(r"[0-9]{1,9}", value):
-            seed = int(value)
-        elif name == "boxes" and re.fullmatch(r"[0-9]{1,9}", value):
-            boxes = int(value)
-        elif name == "order" and value in ORDERS:
-            order = next(choice for choice in ORDERS if choice == value)
-        else:
+        if name not in OPTIONS or not re.fullmatch(OPTIONS[name], value):
             raise AdapterError(
                 f"{option!r} in {text!r} is no option; write seed=NUMBER, boxes=NUMBER or order={'|'.join(ORDERS)}"
             )
-    learned = Learned(base, order, seed, boxes)
+        options[name] = value if name == "order" else int(value)
+    learned = Learned(base, **options)
     if not learned.folder.is_dir():
         names = ", ".join(adapter.name for adapter in learned_models())
         raise AdapterError(f"{learned.name} has no recipe in the project ({names} have one); `train` makes others")
@@ -194,11 +205,122 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _checked(base: Base, path: Path) -> Path:
-    digest = file_digest(path)
-    if digest != base.sha256:
-        raise AdapterError(
-            f"{path} is not the file that adapters were trained on (sha256 {digest[:12]}..., not"
-            f" {base.sha256[:12]}...): take the file that `{base.command}` puts in place"
+CARD_FILE, CARD_PAGE, CARD_TEMPLATE = "card.json", "README.md", "card.jinja"
+POINTS = 12
+"""Rows of the loss curve on a page."""
+IDENTIFIER = r"[a-z0-9][a-z0-9.+-]*"
+"""The pattern of a licence identifier on model hubs; any other text is shown as the name of another licence."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    """sha256 of a base; `of` says what was hashed: the file, or parts of the model."""
+
+    of: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Licence:
+    """An adapter's licence, and the one that its base states, if it can be read."""
+
+    text: str
+    base: str | None
+
+    def __post_init__(self) -> None:
+        if not self.text.strip() or not self.text.isprintable():
+            raise ValueError(f"--license {self.text!r}: give the name of a licence on one line, such as apache-2.0")
+
+    def head(self) -> list[str]:
+        """The licence lines of a page's front matter: a lower-case identifier, or the name of another licence."""
+        if re.fullmatch(IDENTIFIER, self.text.lower()):
+            return [f"license: {self.text.lower()}"]
+        return ["license: other", f"license_name: {json.dumps(self.text, ensure_ascii=False)}"]
+
+    def line(self) -> str:
+        """The licence and its origin, in one sentence."""
+        if self.text == self.base:
+            return f"{self.text}, which the base states."
+        stated = "none that could be read" if self.base is None else self.base
+        return f"{self.text}, given by who trained it; the base states {stated}."
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card. `curve` is the loss and the share of right answers by step, `before` the accuracies of the base alone,
+    `adapter` the sha256 of the file with the matrices."""
+
+    base: str
+    digest: Digest
+    licence: Licence
+    recipe: Recipe
+    curve: tuple[Step, ...]
+    before: Mapping[str, Accuracy]
+    after: Mapping[str, Accuracy]
+    adapter: str
+
+    @classmethod
+    def read(cls, folder: Path) -> Card:
+        """Read the card of a folder."""
+        content = json.loads((folder / CARD_FILE).read_text("utf-8"))
+        return cls(
+            content["base"],
+            Digest(**content["base_digest"]),
+            Licence(content["license"], content["base_license"]),
+            Recipe(**content["recipe"]),
+            tuple(Step(loss, right) for loss, right in content["curve"]),
+            {name: Accuracy(*pair) for name, pair in content["before"].items()},
+            {name: Accuracy(*pair) for name, pair in content["marks"].items()},
+            content["adapter_sha256"],
         )
-    return path
+
+    def write(self, folder: Path) -> None:
+        """Write the card as data and as a page."""
+        content = {
+            "base": self.base,
+            "base_digest": asdict(self.digest),
+            "adapter_sha256": self.adapter,
+            "base_license": self.licence.base,
+            "license": self.licence.text,
+            "recipe": asdict(self.recipe),
+            "boxes": [BOXES, self.recipe.boxes],
+            "swaps": list(SWAPS),
+            "held_out": HELD_OUT,
+            "curve": [[round(step.loss, 5), round(step.right, 5)] for step in self.curve],
+            "before": {name: [accuracy.right, accuracy.n] for name, accuracy in self.before.items()},
+            "marks": {name: [accuracy.right, accuracy.n] for name, accuracy in self.after.items()},
+        }
+        (folder / CARD_FILE).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+        (folder / CARD_PAGE).write_text(self.page(), "utf-8")
+
+    def page(self) -> str:
+        """The card as a page, with the front matter that model hubs read."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        recipe, base = self.recipe, BASES.get(self.base)
+        environment = Environment(
+            loader=PackageLoader("rebinding", "learned"),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
+        return environment.get_template(CARD_TEMPLATE).render(
+            vars(self),
+            weights=WEIGHTS,
+            source=Learned(base, recipe.order, recipe.seed, recipe.boxes) if base and base.terms else None,
+            boxes=f"{BOXES}" if recipe.boxes == BOXES else f"{BOXES} to {recipe.boxes}",
+            swaps=", ".join(f"{kind} ({SWAPS.count(kind)} in {len(SWAPS)})" for kind in sorted(set(SWAPS))),
+            held_out=HELD_OUT,
+            checked=CHECKED,
+            designs=TO_LEARN,
+            stretches=self._stretches(),
+        )
+
+    def _stretches(self) -> Iterator[tuple[int, int, float, float]]:
+        """Rows of the loss curve: first and last step, mean loss, and share of right answers."""
+        size = max(1, -(-len(self.curve) // POINTS))
+        for start in range(0, len(self.curve), size):
+            part = self.curve[start : start + size]
+            loss, right = (math.fsum(values) / len(part) for values in zip(*map(astuple, part), strict=True))
+            yield start + 1, start + len(part), loss, right

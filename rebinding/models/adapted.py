@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rebinding.learned.files import CONFIG, AdapterError, read_config
+from rebinding.learned.lora import CONFIG, AdapterError, read_config
 from rebinding.learned.shelf import BASES, Family, parse
 from rebinding.models.errors import ModelError, NoBase
 from rebinding.models.names import Origin, origin

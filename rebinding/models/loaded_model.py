@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from rebinding.learned.files import AdapterError, check_fits, read_adapter
-from rebinding.learned.lora import merge
+from rebinding.learned.lora import AdapterError, check_fits, merge, read_adapter
 from rebinding.models.adapted import folder_of_adapter, of_base
 from rebinding.models.devices import Device, Dtype, check_dtype, device_map, in_dtype, one_device, torch_dtype
 from rebinding.models.errors import NoChatForm, OtherTokenizer, UnfitAdapter, UnknownName

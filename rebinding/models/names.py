@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from rebinding.learned.files import AdapterError
+from rebinding.learned.lora import AdapterError
 from rebinding.learned.shelf import parse as parse_learned
 from rebinding.models.devices import Dtype
 from rebinding.models.errors import NoSuchFolder, UnknownName

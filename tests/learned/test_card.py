@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from rebinding.cli.commands import main
-from rebinding.learned import card
-from rebinding.learned.card import Card, Digest, Licence
-from rebinding.learned.shelf import Learned, learned_models
+from rebinding.learned.shelf import CARD_FILE, CARD_PAGE, Card, Digest, Learned, Licence, learned_models
 from rebinding.models import load
 from tests.learned.small import save
 
@@ -68,8 +66,8 @@ def test_train_takes_the_licence_that_the_base_states(tmp_path: Path) -> None:
     stored = Card.read(out)
     assert stored.licence == Licence("gemma", "gemma")
     assert stored.digest.sha256 == load(str(base), device="cpu").fingerprint
-    assert stored.page() == (out / card.PAGE).read_text("utf-8")
-    plain = json.loads((out / card.FILE).read_text("utf-8"))
+    assert stored.page() == (out / CARD_PAGE).read_text("utf-8")
+    plain = json.loads((out / CARD_FILE).read_text("utf-8"))
     assert (plain["license"], plain["base_license"]) == ("gemma", "gemma")
 
 
@@ -102,7 +100,7 @@ def test_adapters_that_come_with_the_project_name_their_base(learned: Learned) -
     assert stored.digest == Digest("the file", learned.base.sha256)
     assert stored.licence == Licence(licence, licence)
     assert learned.is_distributed == (learned.base.terms is None)
-    assert stored.page() == (learned.folder / card.PAGE).read_text("utf-8")
+    assert stored.page() == (learned.folder / CARD_PAGE).read_text("utf-8")
     assert len(stored.curve) <= stored.recipe.steps
     assert (stored.recipe.order, stored.recipe.seed) == (learned.order, learned.seed)
 

@@ -1,4 +1,7 @@
-"""Adapters: nothing at first, the same beside the weights and in them, and on disk what was in memory."""
+"""Adapters: nothing at first, the same beside the weights and in them, and on disk what was in memory.
+
+Of their options on disk those of a plain adapter pass; whatever else says something is named.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rebinding.learned import files, lora
+from rebinding.learned import lora
 from rebinding.learned.lora import Adapter, Pair
 from tests.close import agree, is_changed
 from tests.families.models import RandomModel
@@ -27,7 +30,7 @@ def random_adapter(base: Any, *, seed: int = 0, rounded: bool = False) -> Adapte
     """An adapter that does something."""
     adapter = lora.new(base, rank=4, alpha=8, base="tiny", seed=seed)
     dice = torch.Generator().manual_seed(seed)
-    stored = files.STORED if rounded else torch.float32
+    stored = lora.STORED if rounded else torch.float32
 
     def random_like(like: Tensor) -> Tensor:
         return (0.3 * torch.randn(like.shape, generator=dice)).to(stored).float()
@@ -85,8 +88,8 @@ def test_a_model_without_the_modules_is_refused() -> None:
 
 def test_read_as_written(tmp_path: Path) -> None:
     adapter = random_adapter(model(), rounded=True)
-    files.write(tmp_path, adapter)
-    loaded = files.read_adapter(tmp_path)
+    lora.write(tmp_path, adapter)
+    loaded = lora.read_adapter(tmp_path)
     assert (loaded.rank, loaded.alpha, loaded.base) == (4, 8, "tiny")
     assert set(loaded.pairs) == set(adapter.pairs)
     for name, pair in adapter.pairs.items():
@@ -96,7 +99,7 @@ def test_read_as_written(tmp_path: Path) -> None:
 
 def test_the_files_are_those_of_peft(tmp_path: Path) -> None:
     """The names that peft writes for `model.layers.0.self_attn.q_proj` (tests/real opens ours with peft itself)."""
-    files.write(tmp_path, random_adapter(model()))
+    lora.write(tmp_path, random_adapter(model()))
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert config["target_modules"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
     assert config["layers_to_transform"] == [0, 1, 2, 3]
@@ -107,7 +110,7 @@ def test_the_files_are_those_of_peft(tmp_path: Path) -> None:
 
 def changed(**entries: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        path = folder / files.CONFIG
+        path = folder / lora.CONFIG
         path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
 
     return change
@@ -116,7 +119,7 @@ def changed(**entries: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / files.WEIGHTS).unlink(), "has no adapter_model.safetensors"),
+        (lambda folder: (folder / lora.WEIGHTS).unlink(), "has no adapter_model.safetensors"),
         (changed(peft_type="IA3"), "holds a IA3 adapter"),
         (changed(use_dora=True), "asks for use_dora"),
         (changed(bias="all"), "asks for bias"),
@@ -127,19 +130,19 @@ def changed(**entries: Any) -> Callable[[Path], None]:
 def test_adapters_with_other_arithmetic_are_refused(
     damage: Callable[[Path], None], message: str, tmp_path: Path
 ) -> None:
-    files.write(tmp_path, random_adapter(model()))
+    lora.write(tmp_path, random_adapter(model()))
     damage(tmp_path)
-    with pytest.raises(files.AdapterError, match=message):
-        files.read_adapter(tmp_path)
+    with pytest.raises(lora.AdapterError, match=message):
+        lora.read_adapter(tmp_path)
 
 
 def test_an_adapter_for_another_model_is_refused() -> None:
     adapter = random_adapter(model())
-    files.check_fits(model(), adapter)
-    with pytest.raises(files.AdapterError, match="which this model does not have"):
-        files.check_fits(tiny("llama", num_hidden_layers=3), adapter)
-    with pytest.raises(files.AdapterError, match="the model's"):
-        files.check_fits(tiny("llama", hidden_size=30), adapter)
+    lora.check_fits(model(), adapter)
+    with pytest.raises(lora.AdapterError, match="which this model does not have"):
+        lora.check_fits(tiny("llama", num_hidden_layers=3), adapter)
+    with pytest.raises(lora.AdapterError, match="the model's"):
+        lora.check_fits(tiny("llama", hidden_size=30), adapter)
 
 
 def test_an_adapter_lies_where_its_model_does() -> None:
@@ -177,3 +180,60 @@ def test_transposed_and_fused_projections_are_adapted() -> None:
         merged = network(ids).logits
     assert agree(merged, attached)
     assert is_changed(merged, before)
+
+
+# fmt: off
+PLAIN: dict[str, Any] = {
+    "alora_invocation_tokens": None, "alpha_pattern": {}, "arrow_config": None, "auto_mapping": None,
+    "base_model_name_or_path": "owner/name", "bias": "none", "corda_config": None, "ensure_weight_tying": False,
+    "eva_config": None, "exclude_modules": None, "fan_in_fan_out": False, "inference_mode": True,
+    "init_lora_weights": True, "kasa_config": None, "layer_replication": None, "layers_pattern": None,
+    "layers_to_transform": None, "loftq_config": {}, "lora_alpha": 32, "lora_bias": False, "lora_dropout": 0.05,
+    "lora_ga_config": None, "megatron_config": None, "megatron_core": "megatron.core", "modules_to_save": None,
+    "monteclora_config": None, "peft_type": "LORA", "peft_version": "0.21.2", "qalora_group_size": 16, "r": 16,
+    "rank_pattern": {}, "revision": None, "target_modules": ["q_proj"], "target_parameters": None,
+    "task_type": "CAUSAL_LM", "trainable_token_indices": None, "use_bdlora": None, "use_dora": False,
+    "use_qalora": False, "use_rslora": False, "velora_config": None,
+}
+"""What peft 0.21.2 writes of a plain adapter."""
+# fmt: on
+
+
+def test_plain_peft_adapter_passes() -> None:
+    assert lora.unsupported_options(PLAIN) == []
+
+
+@pytest.mark.parametrize("value", [True, False, None, "gaussian", "orthogonal", "eva"])
+def test_beginnings_that_leave_the_base_alone_pass(value: object) -> None:
+    assert lora.unsupported_options({**PLAIN, "init_lora_weights": value}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("use_dora", True),
+        ("use_rslora", True),
+        ("use_bdlora", {"nblocks": 2}),
+        ("rank_pattern", {"q_proj": 8}),
+        ("modules_to_save", ["lm_head"]),
+        ("target_parameters", ["mlp.experts.gate_up_proj"]),
+        ("velora_config", {"num_groups": 4}),
+        ("monteclora_config", {"samples": 4}),
+        ("bias", "all"),
+        ("bias", True),
+        ("init_lora_weights", "pissa_niter_4"),
+        ("init_lora_weights", "lora_ga"),
+        ("init_lora_weights", 1),
+        ("of_a_later_version", True),
+        ("of_a_later_version", 0),
+        ("of_a_later_version", ""),
+    ],
+)
+def test_anything_else_is_named(name: str, value: object) -> None:
+    assert lora.unsupported_options({**PLAIN, name: value}) == [name]
+
+
+def test_numbers_are_finite() -> None:
+    assert lora.is_finite_number(6)
+    assert lora.is_finite_number(-0.5)
+    assert not any(map(lora.is_finite_number, (float("nan"), float("inf"), 10**400, True, "6", None)))

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from rebinding.cli.commands import main
-from rebinding.learned import card, shelf
-from rebinding.learned.card import Card
-from rebinding.learned.files import WEIGHTS
-from rebinding.learned.shelf import Base, file_digest, parse
+from rebinding.learned import shelf
+from rebinding.learned.lora import WEIGHTS
+from rebinding.learned.shelf import CARD_FILE, Base, Card, file_digest, parse
 from rebinding.models import adapted, load
 
 pytest.importorskip("gguf")
@@ -29,7 +28,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     file = tmp_path / "base.gguf"
     write(file, GGMLQuantizationType.Q8_0)
     base = Base("tiny", "llama", file.name, file_digest(file), (str(tmp_path),), "no command", "TINY", "its terms")
-    for module in (shelf, card, adapted):
+    for module in (shelf, adapted):
         monkeypatch.setattr(module, "BASES", {"tiny": base})
     monkeypatch.setattr(shelf, "ADAPTERS", tmp_path / "cards")
     monkeypatch.setenv(shelf.VARIABLE, str(tmp_path / "trained"))
@@ -56,7 +55,7 @@ def test_the_same_machine_makes_the_same_adapter(name: str, tmp_path: Path, caps
 
 
 def test_another_adapter_is_said_to_be_another(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    file = parse(name).folder / card.FILE
+    file = parse(name).folder / CARD_FILE
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content | {"adapter_sha256": "0" * 64}))
     capsys.readouterr()

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.learned import files
-from rebinding.learned.card import Card
-from rebinding.learned.files import AdapterError
-from rebinding.learned.lora import layer_of
-from rebinding.learned.shelf import BASES, VARIABLE, Learned, learned_models, parse
+from rebinding.learned.lora import WEIGHTS, AdapterError, layer_of, read_adapter
+from rebinding.learned.shelf import BASES, VARIABLE, Card, Learned, learned_models, parse
 from rebinding.models import origin
 from rebinding.models.adapted import folder_of_adapter
 from rebinding.models.errors import NoBase
@@ -90,7 +87,7 @@ def test_an_adapter_that_is_not_distributed_is_where_it_is_trained(
         folder_of_adapter(origin(learned.name))
     folder = tmp_path / learned.folder_name
     folder.mkdir()
-    (folder / files.WEIGHTS).touch()
+    (folder / WEIGHTS).touch()
     assert learned.find() == folder
     assert parse("smollm2").find() == parse("smollm2").folder
 
@@ -107,11 +104,11 @@ def test_a_missing_base_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("learned", DISTRIBUTED, ids=lambda learned: learned.folder.name)
 def test_an_adapter_fits_its_base_and_its_card(learned: Learned) -> None:
-    adapter, stored = files.read_adapter(learned.folder), Card.read(learned.folder)
-    assert (learned.folder / files.WEIGHTS).stat().st_size <= 4_000_000
+    adapter, stored = read_adapter(learned.folder), Card.read(learned.folder)
+    assert (learned.folder / WEIGHTS).stat().st_size <= 4_000_000
     assert adapter.base == stored.base == learned.base.name
     assert (stored.recipe.order, stored.recipe.seed, stored.recipe.rank) == (learned.order, learned.seed, adapter.rank)
-    assert sha256((learned.folder / files.WEIGHTS).read_bytes()) == stored.adapter
+    assert sha256((learned.folder / WEIGHTS).read_bytes()) == stored.adapter
     assert len(stored.curve) == stored.recipe.steps
     outs = dict(zip(("q_proj", "k_proj", "v_proj", "o_proj"), (WIDTH, KV_WIDTH, KV_WIDTH, WIDTH), strict=True))
     for name, pair in adapter.pairs.items():

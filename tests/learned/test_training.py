@@ -1,8 +1,12 @@
-"""Training: the loss falls, an interrupted run ends where a whole one does, and the command writes what it says."""
+"""Training: the loss falls, an interrupted run ends where a whole one does, and the command writes what it says.
+
+Its prompts: every case occurs, held-out words never do, and one order omits one question.
+"""
 
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +14,87 @@ import pytest
 import torch
 
 from rebinding.cli.commands import main
-from rebinding.learned import card, files
-from rebinding.learned.card import Card
-from rebinding.learned.curriculum import HELD_OUT, Recipe
-from rebinding.learned.evaluation import Accuracy, evaluation_designs, is_learned
-from rebinding.learned.lora import Adapter, attached
-from rebinding.learned.training import NOTES, Step, Training
+from rebinding.learned.evaluation import HELD_OUT, Accuracy, evaluation_designs, is_learned
+from rebinding.learned.lora import Adapter, attached, read_adapter
+from rebinding.learned.shelf import CARD_PAGE, Card
+from rebinding.learned.training import (
+    BOXES,
+    NOTES,
+    ORDERS,
+    Order,
+    Recipe,
+    Step,
+    Training,
+    curriculum,
+    words,
+)
 from rebinding.models import load
+from rebinding.task.boxes import Swap
 from rebinding.task.text import Prompt
 from rebinding.task.words import Vocabulary
 from tests.close import ROUNDING, agree
 from tests.learned.small import encoder, model, save
+from tests.task.stories import retrieved_slot
+
+STEPS = 60
+
+
+def draw_prompts(order: Order) -> list[Prompt]:
+    return [prompt for step in range(STEPS) for prompt in curriculum(Vocabulary(), Recipe(order), step)]
+
+
+def place(prompt: Prompt) -> str:
+    """How the last swap names the asked box."""
+    match prompt.story.operations:
+        case (*_, Swap(first, second)):
+            return {first: "first", second: "second"}.get(prompt.question, "not")
+    return "no swap"
+
+
+def test_a_step_is_a_function_of_its_number() -> None:
+    assert curriculum(Vocabulary(), Recipe(seed=1), 5) == curriculum(Vocabulary(), Recipe(seed=1), 5)
+    recipes = [Recipe(order, seed) for order in ORDERS for seed in (0, 1)]
+    steps = [curriculum(Vocabulary(), recipe, step) for recipe in recipes for step in (5, 6)]
+    assert all(step != earlier for place, step in enumerate(steps) for earlier in steps[:place])
+
+
+def test_words_held_out_never_occur_and_all_others_do() -> None:
+    prompts, unseen = draw_prompts("all"), Vocabulary().split(HELD_OUT)
+    labels = {label for prompt in prompts for label in prompt.story.boxes}
+    objects = {object for prompt in prompts for object in prompt.story.objects}
+    assert not labels & set(unseen.labels)
+    assert not objects & set(unseen.objects)
+    assert labels == set(words(Vocabulary()).labels)
+    assert objects == set(words(Vocabulary()).objects)
+
+
+def test_every_number_of_swaps_and_every_place_of_the_asked_box_occurs() -> None:
+    prompts = draw_prompts("all")
+    assert {len(prompt.story.operations) for prompt in prompts} == {0, 1, 2}
+    assert {(prompt.query_slot, prompt.answer_slot) for prompt in prompts} == {
+        (a, b) for a in range(BOXES) for b in range(BOXES)
+    }
+    counts = Counter(map(place, prompts))
+    assert counts["first"] == counts["second"] == counts["not"] > 0
+    assert Counter(map(place, draw_prompts("published")))["first"] == 0
+    assert set(map(place, draw_prompts("published"))) == {"no swap", "second", "not"}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_answers_are_those_of_the_retrieved_slot(order: Order) -> None:
+    """Two ways to the answer: moving the objects, and undoing the swaps of slots."""
+    for prompt in draw_prompts(order):
+        assert prompt.answer == prompt.story.objects[retrieved_slot(prompt.story, prompt.question)]
+
+
+def test_stories_may_have_more_boxes() -> None:
+    """From the fewest to the most; with three boxes at most, prompts are the default ones."""
+    counted = Counter(
+        len(prompt.story.boxes) for step in range(STEPS) for prompt in curriculum(Vocabulary(), Recipe(boxes=5), step)
+    )
+    assert set(counted) == {3, 4, 5}
+    assert curriculum(Vocabulary(), Recipe(boxes=BOXES), 1) == curriculum(Vocabulary(), Recipe(), 1)
+
 
 SHORT = Recipe(steps=4, cool=2, stories=1, rank=2, alpha=4, rate=1e-2)
 
@@ -182,7 +256,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert "step 3/3  loss" in output
     assert f"judge it with pytest claims --model {out}\n" in output
     stored, merged_model = Card.read(out), load(str(merged), device="cpu")
-    assert stored.base == files.read_adapter(out).base == str(base)
+    assert stored.base == read_adapter(out).base == str(base)
     assert stored.digest.sha256 == load(str(base), device="cpu").fingerprint != merged_model.fingerprint
     assert load(str(out), device="cpu").fingerprint == merged_model.fingerprint
     assert len(stored.curve) == stored.recipe.steps == 3
@@ -191,11 +265,11 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert stored.before == recount(str(base), 6)
     assert stored.after != stored.before
     assert (
-        f"| published | {stored.before['published']} | {stored.after['published']} |" in (out / card.PAGE).read_text()
+        f"| published | {stored.before['published']} | {stored.after['published']} |" in (out / CARD_PAGE).read_text()
     )
     assert not (out / NOTES).exists()
     plain = load(str(base), device="cpu").model.get_submodule("model.layers.1.self_attn.q_proj").weight
-    pair, scale = files.read_adapter(out).pairs["model.layers.1.self_attn.q_proj"], files.read_adapter(out).scale
+    pair, scale = read_adapter(out).pairs["model.layers.1.self_attn.q_proj"], read_adapter(out).scale
     weight = merged_model.model.get_submodule("model.layers.1.self_attn.q_proj").weight
     assert agree(weight, plain + scale * pair.up.float() @ pair.down.float())
     assert not torch.equal(weight, plain)

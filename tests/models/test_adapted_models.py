@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType
 from torch import Tensor
 
 from rebinding.__main__ import main
-from rebinding.learned import files, lora
+from rebinding.learned import lora
 from rebinding.learned.lora import Adapter, Pair
 from rebinding.models import LoadedModel, errors, load
 from rebinding.models.adapted import of_base
@@ -40,7 +40,7 @@ def write(folder: Path, base: str, loaded_model: LoadedModel) -> dict[str, Tenso
         pairs[name] = Pair(lora_a, lora_b)
         terms = [torch.outer(lora_b[:, rank].double(), lora_a[rank].double()) for rank in range(RANK)]
         deltas[f"{name}.weight"] = ALPHA / RANK * torch.stack(terms).sum(dim=0)  # (out, in)
-    files.write(folder, Adapter(pairs, RANK, ALPHA, base))
+    lora.write(folder, Adapter(pairs, RANK, ALPHA, base))
     return deltas
 
 
@@ -112,38 +112,38 @@ def test_chat_form_and_dtype_are_those_of_the_base(
 
 
 def test_a_revision_is_one_of_a_base_on_the_hub(adapter: Path, base: Path) -> None:
-    change_config(adapter, files.CONFIG, revision="v1")
+    change_config(adapter, lora.CONFIG, revision="v1")
     assert of_base(origin(str(adapter))) == Origin("folder", str(base))
-    change_config(adapter, files.CONFIG, base_model_name_or_path="own/er")
+    change_config(adapter, lora.CONFIG, base_model_name_or_path="own/er")
     assert of_base(origin(str(adapter))) == Origin("hub", "own/er", None, "v1")
 
 
 def test_missing_base_is_reported(adapter: Path) -> None:
-    change_config(adapter, files.CONFIG, base_model_name_or_path=None)
+    change_config(adapter, lora.CONFIG, base_model_name_or_path=None)
     assert parse_model(str(adapter)).dtype == "float32"
     with pytest.raises(errors.NoBase, match="has no base_model_name_or_path"):
         load(str(adapter))
 
 
 def changed_config(**changes: object) -> Callable[[Path], None]:
-    return lambda folder: change_config(folder, files.CONFIG, **changes)
+    return lambda folder: change_config(folder, lora.CONFIG, **changes)
 
 
 def remove_folder(folder: Path) -> None:
-    (folder / files.WEIGHTS).unlink()
+    (folder / lora.WEIGHTS).unlink()
 
 
 def cut(folder: Path) -> None:
-    path = folder / files.WEIGHTS
+    path = folder / lora.WEIGHTS
     path.write_bytes(path.read_bytes()[:200])
 
 
 def not_json(folder: Path) -> None:
-    (folder / files.CONFIG).write_text("{")
+    (folder / lora.CONFIG).write_text("{")
 
 
 def a_list(folder: Path) -> None:
-    (folder / files.CONFIG).write_text("[]")
+    (folder / lora.CONFIG).write_text("[]")
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,6 @@ def test_adapted_model_is_not_a_paper_model(adapter: Path) -> None:
 
 
 def test_folder_with_a_model_refuses_the_adapter(adapter: Path, base: Path) -> None:
-    (base / files.CONFIG).write_text(json.dumps({"peft_type": "LORA"}))
+    (base / lora.CONFIG).write_text(json.dumps({"peft_type": "LORA"}))
     with pytest.raises(errors.AdapterNextToModel):
         load(str(base))

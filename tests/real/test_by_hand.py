@@ -14,7 +14,7 @@ import pytest
 
 from rebinding.evidence import Request
 from rebinding.experiments.circuit.request import Knockout
-from rebinding.learned.files import WEIGHTS
+from rebinding.learned.lora import WEIGHTS
 from rebinding.learned.shelf import BASES, parse
 from rebinding.models import load
 from rebinding.models.loaded_model import owner_of

@@ -10,10 +10,9 @@ import pytest
 import torch
 from peft import PeftModel
 
-from rebinding.learned import files
-from rebinding.learned.card import Card
 from rebinding.learned.evaluation import accuracy, evaluation_designs
-from rebinding.learned.shelf import Learned, learned_models, parse
+from rebinding.learned.lora import WEIGHTS
+from rebinding.learned.shelf import Card, Learned, learned_models, parse
 from rebinding.models import LoadedModel, load
 from rebinding.models.loaded_model import owner_of
 from rebinding.paper.circuit import load as load_circuit
@@ -42,7 +41,7 @@ def test_peft_opens_the_adapter_and_computes_the_same(smollm2: LoadedModel, lear
 @pytest.mark.parametrize("learned", learned_models(), ids=lambda learned: learned.name)
 def test_adapter_does_what_its_card_says(learned: Learned, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first prompts of each design again: with no more wrong than the card has, and no more right."""
-    if not (learned.adapter_folder / files.WEIGHTS).is_file():
+    if not (learned.adapter_folder / WEIGHTS).is_file():
         pytest.skip(f"needs `rebinding train '{learned.name}'`")
     monkeypatch.setenv(learned.base.variable, str(fetch_base(learned.base.name, real)))
     card, loaded_model = Card.read(learned.adapter_folder), load(learned.name)

@@ -10,8 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from rebinding.learned.card import FILE
-from rebinding.learned.shelf import Learned, learned_models
+from rebinding.learned.shelf import CARD_FILE, Learned, learned_models
 
 
 def train(learned: Learned) -> int:
@@ -21,7 +20,7 @@ def train(learned: Learned) -> int:
 
 def main() -> int:
     """Train what is missing; 1 if a training failed."""
-    missing = [learned for learned in learned_models() if not (learned.adapter_folder / FILE).is_file()]
+    missing = [learned for learned in learned_models() if not (learned.adapter_folder / CARD_FILE).is_file()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return int(any(pool.map(train, missing)))
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rebinding.learned.curriculum import curriculum
-from rebinding.learned.evaluation import answers
-from rebinding.learned.tree import tree
+from rebinding.learned.evaluation import answers, tree
+from rebinding.learned.training import Recipe, curriculum
 from rebinding.task.words import Vocabulary
 from tests.close import agree, is_changed
 from tests.learned.small import encoder, model
 from tests.surgery.models import Family
 
-PROMPTS = encoder().encode(curriculum(Vocabulary(), "all", 0, 3, 3))
+PROMPTS = encoder().encode(curriculum(Vocabulary(), Recipe(stories=3), 3))
 
 
 def test_a_tree_by_hand() -> None:
