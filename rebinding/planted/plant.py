@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
 from rebinding.paper.circuit import CircuitHead
-from rebinding.planted.compiler.architectures import ARCHITECTURES
-from rebinding.planted.compiler.compile import CompiledModel, compile_wiring
-from rebinding.planted.compiler.linter import lint
-from rebinding.planted.compiler.packing import Seat
-from rebinding.planted.language.template import check_prompt, check_tokenizer
-from rebinding.planted.language.wiring import Softness, Wiring, WiringError
-from rebinding.planted.mechanisms import global_, lexical, pointer, recency
+from rebinding.planted.changes import Variant
+from rebinding.planted.compiler import ARCHITECTURES, CompiledModel, compile_wiring
+from rebinding.planted.language import Softness, Wiring, WiringError, check_prompt, check_tokenizer
+from rebinding.planted.linter import lint
+from rebinding.planted.mechanisms import MECHANISMS
 from rebinding.planted.printed import pointer_numbers
+from rebinding.planted.projections import Seat
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.planted.truth import Truth, truth_of
-from rebinding.planted.variants import Variant, variant_of
+from rebinding.planted.variants import variant_of
 from rebinding.task.designs import DesignName
 from rebinding.task.prompts import Encoded
 
-MECHANISMS: Mapping[str, Callable[[int], Wiring]] = MappingProxyType(
-    {"pointer": pointer.wiring, "global": global_.wiring, "recency": recency.wiring, "lexical": lexical.wiring}
-)
 MIN_BOXES, MAX_BOXES = 3, 7
 GRADED = 0.75
 """The default softness: attention is graded, as in real models, and every answer is right by a clear margin."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rebinding.planted.language.wiring import GRADED_GAP, Softness
-from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND_WEIGHT, OBJECT_LOGIT, WANTED_WEIGHT
+from rebinding.planted.language import GRADED_GAP, Softness
+from rebinding.planted.mechanisms import ECHO_LOGIT, FOUND_WEIGHT, OBJECT_LOGIT, WANTED_WEIGHT
 from rebinding.task.words import Vocabulary
 
 BOXES, ASKED, ANSWER = 3, 0, 1
@@ -36,7 +36,8 @@ def pointer_numbers(softness: Softness) -> Mapping[str, float]:
     numbers |= {"margin.random": 0.0, "logit.random": _by_means()}
     pointed = _logits(want, _match(swapped, swapped, softness), softness)
     numbers["roles.B.pointer"] = float((pointed - plain)[ASKED])
-    numbers["roles.A.pointer"] = float((_copied(want, softness) @ _turn() - _copied(want, softness))[ASKED])
+    copied = _copied(want, softness)
+    numbers["roles.A.pointer"] = float((_exchanged(copied) - copied)[ASKED])
     numbers |= {"roles.B.content": 0.0, "roles.A.content": 0.0}
     conditions = {
         "q": (swapped, swapped), "k_both": (swapped, swapped), "k_box": (swapped, want),
@@ -122,12 +123,8 @@ def _softmax(scores: Sequence[float]) -> Tensor:
     return torch.softmax(torch.tensor([*scores, 0.0], dtype=torch.float64), dim=0)[:-1]
 
 
-def _exchanged(want: Tensor) -> Tensor:
-    return want[[1, 0, 2]]
-
-
-def _turn() -> Tensor:
-    return torch.eye(BOXES, dtype=torch.float64)[[1, 0, 2]]
+def _exchanged(by_slot: Tensor) -> Tensor:
+    return by_slot[[1, 0, 2]]
 
 
 def _margin(logits: Tensor) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from rebinding.planted.language.wiring import Line
+from rebinding.planted.language import Line
 from rebinding.planted.plant import Plant, build, parse
 
 WIDTH = 110

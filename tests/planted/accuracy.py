@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 import torch
 
-from rebinding.planted.compiler.architectures import ARCHITECTURES
-from rebinding.planted.plant import GRADED, MECHANISMS, Plant, Specification, build, parse
+from rebinding.planted.compiler import ARCHITECTURES
+from rebinding.planted.mechanisms import MECHANISMS
+from rebinding.planted.plant import GRADED, Plant, Specification, build, parse
 from rebinding.task.designs import Design, design
 from rebinding.task.prompts import Encoder, Prompt
 

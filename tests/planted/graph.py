@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rebinding.paper.graph import Node
-from rebinding.planted.language.wiring import Line, expression
+from rebinding.planted.language import Line, expression
 from rebinding.planted.plant import Plant
 from rebinding.task.prompts import TokenizedPrompt
 from rebinding.task.text import names_by_place

@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from rebinding.planted import MECHANISMS, WiringError
-from rebinding.planted.compiler.layout import lay_out
-from rebinding.planted.compiler.linter import check_distances, lint
-from rebinding.planted.compiler.packing import seat
-from rebinding.planted.language.template import TemplateError, check_tokenizer
-from rebinding.planted.language.wiring import Line, Softness, Wiring, expression
-from rebinding.planted.mechanisms.pointer import wiring
+from rebinding.planted.language import Line, Softness, TemplateError, Wiring, check_tokenizer, expression
+from rebinding.planted.linter import check_distances, lint
+from rebinding.planted.mechanisms import pointer
+from rebinding.planted.projections import lay_out, seat
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.planted.variants import VARIANTS
 
@@ -23,7 +21,7 @@ GRADED = Softness.of(0.75)
 
 def changed(name: str, change: Callable[[Line], Line]) -> Wiring:
     """The pointer with one line changed."""
-    plain = wiring(3)
+    plain = pointer(3)
     assert name in {line.name for line in plain.lines}
     return replace(plain, lines=tuple(change(line) if line.name == name else line for line in plain.lines))
 

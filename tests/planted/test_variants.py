@@ -12,15 +12,12 @@ from torch import Tensor
 from rebinding.experiments.prompts import DISCOVERY_ID, EVALUATION_ID, PRUNING_ID
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.planted import MECHANISMS, VARIANTS, WiringError
-from rebinding.planted.compiler.linter import lint
-from rebinding.planted.language.wiring import Softness
+from rebinding.planted.changes import extended
+from rebinding.planted.circuit_variants import JUDGED, SEEN, remembered
+from rebinding.planted.language import Softness
+from rebinding.planted.linter import lint
 from rebinding.planted.truth import truth_of
-from rebinding.planted.variants import variant_of
-from rebinding.planted.variants.circuits import JUDGED, SEEN, remembered
-from rebinding.planted.variants.heads import VOTE
-from rebinding.planted.variants.papers import APART
-from rebinding.planted.variants.roles import HELD_BACK
-from rebinding.planted.variants.variant import extended
+from rebinding.planted.variants import APART, HELD_BACK, VOTE, variant_of
 from rebinding.study.sizes import PLANTED
 from rebinding.task.designs import DesignName, design
 from rebinding.task.prompts import Encoded, Encoder

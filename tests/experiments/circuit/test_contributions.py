@@ -14,7 +14,7 @@ from rebinding.experiments.circuit.request import CONTRIBUTIONS, NOTHING, contri
 from rebinding.experiments.circuit.summary import contribution
 from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.planted.variants.circuits import THREAD
+from rebinding.planted.circuit_variants import THREAD
 from tests.close import allowance
 from tests.experiments.circuit.test_ablation import ANSWERS, CIRCUIT, IDS, setting
 from tests.planted.runs import encoded, margins, plant

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rebinding.paper.circuit import CircuitHead
-from rebinding.planted.language.wiring import Line, Wiring
+from rebinding.planted.language import Line, Wiring
 from rebinding.task.designs import DesignName
 
 Change: TypeAlias = Callable[[Wiring], Wiring]
@@ -38,6 +38,16 @@ def edited(wiring: Wiring, name: str, edit: Callable[[Line], list[Line]]) -> Wir
     """The wiring with one line replaced by others."""
     lines = [new for line in wiring.lines for new in (edit(line) if line.name == name else [line])]
     return replace(wiring, lines=tuple(lines))
+
+
+def changed(wiring: Wiring, name: str, **fields: Any) -> Wiring:
+    """The wiring with other values in some fields of one line."""
+    return edited(wiring, name, lambda line: [replace(line, **fields)])
+
+
+def also_writing(wiring: Wiring, name: str, more: str) -> Wiring:
+    """The wiring with one line that writes something more."""
+    return edited(wiring, name, lambda line: [replace(line, write=f"{line.write}; {more}")])
 
 
 def without(wiring: Wiring, *names: str) -> Wiring:

@@ -1,14 +1,27 @@
-"""Variants for the claims about the circuit: what is declared, what is found, what it needs and what it serves."""
+"""Variants for the claims about the circuit: what is declared, what is found, what it needs and what it serves.
+
+And for those about other stories: with a narrator, or with a box that is emptied and filled again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from rebinding.planted.language.features import BASE
-from rebinding.planted.language.wiring import Line, Wiring
-from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND_WEIGHT, OBJECT_LOGIT, WANTED_WEIGHT
-from rebinding.planted.variants.variant import Change, Heads, Variant, edited, extended, undeclared, without
+from rebinding.paper.circuit import CircuitHead
+from rebinding.planted.changes import (
+    Change,
+    Heads,
+    Variant,
+    also_writing,
+    changed,
+    edited,
+    extended,
+    undeclared,
+    without,
+)
+from rebinding.planted.language import ASIDE, BASE, STOP_AFTER_LABEL, STOP_BEFORE_QUESTION, Line, Wiring, anchors
+from rebinding.planted.mechanisms import ECHO_LOGIT, FOUND_WEIGHT, LOGIT, OBJECT_LOGIT, WANTED_WEIGHT
 from rebinding.task.designs import design
 from rebinding.task.words import OBJECTS
 
@@ -26,6 +39,12 @@ THREAD = ("other", "other slot", "pair", "fetch", "copy")
 """From the partner's name at the swap to the answer, in prompts that name the partner first."""
 HUSH = 20.0
 """Nats by which a head is silenced, or another one woken."""
+LABEL_BEFORE_QUESTION = STOP_AFTER_LABEL + STOP_BEFORE_QUESTION
+"""Tokens from the label that the story's last sentence ends with to the label in the question."""
+READOUT_AFTER_QUESTION = 6
+"""Tokens from the label in the question to the readout."""
+OBJECT_BEFORE_LABEL = 3
+"""Tokens from what is put into a box to the label: `fan into Box R`."""
 
 
 def _missing(wiring: Wiring) -> Wiring:
@@ -37,13 +56,17 @@ def _name_slot_in_means(wiring: Wiring) -> Wiring:
     """Declared is what takes the object of a slot, and nothing that says which slot: published means say that, since
     their answers all stand in slot 1. Balanced means lean to no slot, so `match` leans to slot 0 by itself."""
     leaning = edited(wiring, "match", lambda line: [replace(line, prefer=f"{line.prefer} + 0.5 slot[0]")])
-    lines = tuple(line if line.name in ("match", "copy", "echo") else undeclared(line) for line in leaning.lines)
-    return replace(leaning, lines=lines)
+    return _declared_alone(leaning, ("match", "copy", "echo"))
 
 
 def _thread(wiring: Wiring) -> Wiring:
     """The same model; of the circuit one thread is declared, each head of which does what no other one of it does."""
-    return replace(wiring, lines=tuple(line if line.name in THREAD else undeclared(line) for line in wiring.lines))
+    return _declared_alone(wiring, THREAD)
+
+
+def _declared_alone(wiring: Wiring, names: tuple[str, ...]) -> Wiring:
+    """The same model; of the circuit only these lines are declared."""
+    return replace(wiring, lines=tuple(line if line.name in names else undeclared(line) for line in wiring.lines))
 
 
 def _decoys(circuit: Heads, decoys: tuple[tuple[int, int], ...]) -> Heads:
@@ -73,7 +96,7 @@ def _copy_one_split(kind: str) -> Change:
         ]
 
     def change(wiring: Wiring) -> Wiring:
-        plain = edited(without(wiring, "echo"), "match", lambda line: [replace(line, write="found <- slot")])
+        plain = changed(without(wiring, "echo"), "match", write="found <- slot")
         return edited(plain, "copy", split)
 
     return change
@@ -111,18 +134,16 @@ def _murmur(wiring: Wiring) -> Wiring:
 def _find_boxes_by_name(wiring: Wiring) -> Wiring:
     """`match` finds the box by its name and not by its slot. The name is handed on by the label's own token in the
     context (E) over the swap (D) and the question (C), so what E writes is a word, which no mean carries."""
-
-    def by_name(line: Line) -> list[Line]:
-        return [replace(line, look="context", where="want_name = label", prefer="", write="found <- slot")]
-
     lines = (
         Line("speak", 1, "context", "context", "spoken <- label", "E", "context_partner", where="label = label"),
         Line("name", 2, "second", "context", "name <- spoken", "D", "swap_second", where="label = label"),
         Line("its name", 3, "question", "second", "goal_name <- name", "C", "question_box", where="label = other"),
         Line("other name", 3, "question", "second", "goal_name <- other", "C", "question_box", where="label = label"),
     )
-    named = edited(without(wiring, "echo"), "match", by_name)
-    named = edited(named, "fetch", lambda line: [replace(line, write=f"{line.write}; want_name <- goal_name")])
+    named = changed(
+        without(wiring, "echo"), "match", look="context", where="want_name = label", prefer="", write="found <- slot"
+    )
+    named = also_writing(named, "fetch", "want_name <- goal_name")
     return extended(named, *lines, **dict.fromkeys(("spoken", "name", "goal_name", "want_name"), BASE["label"]))
 
 
@@ -172,15 +193,11 @@ def _one_swap(wiring: Wiring) -> Wiring:
 def _by_query(wiring: Wiring) -> Wiring:
     """C's last head asks the context for the partner's slot, with a query that it is handed: what D wrote at the swap
     comes to the question's box first, and the asked box's own slot is taken away there."""
-
-    def a_layer_later(line: Line) -> list[Line]:
-        return [replace(line, layer=line.layer + 1)]
-
     ask = Line("ask", 4, "question", "context", "aim <- slot", "C", "question_box", where="sought + goal = slot")
-    handed = edited(wiring, "pair", lambda line: [replace(line, write="sought <- pair + 2 slot")])
+    handed = changed(wiring, "pair", write="sought <- pair + 2 slot")
     for name in ("match", "copy", "echo"):
-        handed = edited(handed, name, a_layer_later)
-    fetched = edited(handed, "fetch", lambda line: [replace(line, layer=5, write="want <- aim")])
+        handed = edited(handed, name, lambda line: [replace(line, layer=line.layer + 1)])
+    fetched = changed(handed, "fetch", layer=5, write="want <- aim")
     return extended(fetched, ask, sought=wiring.boxes, aim=wiring.boxes)
 
 
@@ -189,7 +206,7 @@ def _reminded(wiring: Wiring) -> Wiring:
     mention = Line(
         "mention", 2, "question", "first + second", "reminded <- label", "C", "question_box", where="label = label"
     )
-    listening = edited(wiring, "pair", lambda line: [replace(line, where="2 label + 0.25 reminded = label + other")])
+    listening = changed(wiring, "pair", where="2 label + 0.25 reminded = label + other")
     return extended(listening, mention, reminded=BASE["label"])
 
 
@@ -222,11 +239,10 @@ def _at_stop(wiring: Wiring) -> Wiring:
         Line("last slot", 2, "period", "context", "pair <- slot", "D", "swap_period", where="last = label"),
         Line("first slot", 2, "period", "context", "pair <- slot", "D", "swap_period", where="other = label"),
     )
-
-    def hears_stop(line: Line) -> list[Line]:
-        return [replace(line, look="context + period", where="2 label = label + other + last", prefer="period")]
-
-    listening = edited(without(wiring, "other", "its slot", "other slot"), "pair", hears_stop)
+    listening = changed(
+        without(wiring, "other", "its slot", "other slot"),
+        "pair", look="context + period", where="2 label = label + other + last", prefer="period",
+    )  # fmt: skip
     return extended(listening, *lines, last=BASE["label"])
 
 
@@ -259,3 +275,62 @@ CIRCUITS = {
         ("pointer",), "the same, and where a second swap follows heads outside the circuit do the copying", _one_swap
     ),
 }  # fmt: skip
+
+
+def _refilled(wiring: Wiring) -> Wiring:
+    """The question about the box that the last sentence ends with is told so, and the readout then copies, twice as
+    loud as the rest, the object just before that label. After a swap no object stands there."""
+    distance = OBJECT_BEFORE_LABEL + LABEL_BEFORE_QUESTION + READOUT_AFTER_QUESTION
+    lines = (
+        Line("renewed", 2, "question", "letter", "renewed <- letter", "C", "question_box",
+             back=LABEL_BEFORE_QUESTION, where="label = label"),
+        Line("renew", 5, "readout", "thing", f"object <- {2 * LOGIT} object", "A", "readout",
+             back=distance, where="fresh = thing"),
+    )  # fmt: skip
+    return extended(also_writing(wiring, "fetch", "fresh <- renewed"), *lines, renewed=1, fresh=1)
+
+
+def _refilled_outside(wiring: Wiring) -> Wiring:
+    """The declared head votes against what is put there; one outside the circuit, a layer later, outvotes it."""
+
+    def split(line: Line) -> list[Line]:
+        louder = replace(undeclared(line), name="renew outside", layer=6, write=f"object <- {4 * LOGIT} object")
+        return [replace(line, write=f"object <- -{2 * LOGIT} object"), louder]
+
+    return edited(_refilled(wiring), "renew", split)
+
+
+def _also_at_question_object(circuit: Heads, _: tuple[tuple[int, int], ...]) -> Heads:
+    """Objects also bear their label where nobody asks for a partner: E acts at the object of the asked box too."""
+    return circuit + tuple(
+        CircuitHead(head.group, head.layer, head.head, "context_asked_object") for head in circuit if head.group == "E"
+    )
+
+
+def _ordinal(wiring: Wiring) -> Wiring:
+    """Further heads of E know the statements by their distance where a narrator speaks, and write the same slots."""
+    return extended(wiring, *anchors(wiring.boxes, aside=ASIDE, name="anchor aside"))
+
+
+def _by_place(wiring: Wiring) -> Wiring:
+    """They write other codes: what is known of a statement is where it stands."""
+    lines = anchors(wiring.boxes, aside=ASIDE, code=wiring.boxes, name="anchor aside")
+    return extended(wiring, *lines, **dict.fromkeys(("slot", "pair", "goal", "want", "found"), 2 * wiring.boxes))
+
+
+STORIES = {
+    "ordinal": Variant(("pointer",), "a slot has the same code where a narrator speaks", _ordinal),
+    "by_place": Variant(("pointer",), "a slot has another code where a narrator speaks", _by_place),
+    "refilled": Variant(
+        ("lexical",),
+        "what is put into a box is answered, by heads of the circuit",
+        _refilled,
+        declares=_also_at_question_object,
+    ),
+    "refilled_outside": Variant(
+        ("lexical",),
+        "the circuit votes against what is put into a box, and a head outside it outvotes it",
+        _refilled_outside,
+        declares=_also_at_question_object,
+    ),
+}

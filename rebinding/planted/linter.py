@@ -7,8 +7,8 @@
    one for each group.
 
 Two rules need the model's sizes and are checked where these are known: no alias of a distance within the longest prompt
-(`check_distances`), and no collision within a KV group (`rebinding.planted.compiler.packing`). Prompts and tokenizers
-of another template are refused by `rebinding.planted.language.template`.
+(`check_distances`), and no collision within a KV group (`rebinding.planted.projections`). Prompts and tokenizers
+of another template are refused by `rebinding.planted.language`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections import Counter
 
 from torch import Tensor
 
-from rebinding.planted.language.features import ALIASES, BASE
-from rebinding.planted.language.rope import GAP, gap
-from rebinding.planted.language.wiring import (
+from rebinding.planted.language import (
+    ALIASES,
+    BASE,
+    GAP,
     GATE,
     Expression,
     Line,
@@ -27,6 +28,7 @@ from rebinding.planted.language.wiring import (
     Wiring,
     WiringError,
     expression,
+    gap,
     strengths,
 )
 

@@ -1,1 +1,0 @@
-"""Compile a wiring into the weights of a Llama or Gemma, and check wirings."""

@@ -1,1 +1,0 @@
-"""The four mechanisms, each a wiring."""
