@@ -18,10 +18,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
-from rebinding.engines.distributed import DistributedEngine, Tensors
+from rebinding.engines.distributed import DistributedEngine
 from rebinding.engines.on_ray import RayWorkerPool
-from rebinding.engines.tasks import Task
+from rebinding.engines.worker import Address, Task
 from rebinding.evidence import Evidence
+from rebinding.evidence.activations import Activations
 from rebinding.experiments.circuit.request import Comparison, request_ablation
 from rebinding.experiments.paths.measure import discover_circuit
 from rebinding.experiments.paths.request import conventions_of_plant, draw_noise_pairs
@@ -95,9 +96,9 @@ def time_run(name: str, workers: int, n: int) -> RunTimes:
     given_out: list[Task] = []
 
     class Counting(RayWorkerPool):
-        def give(self, worker: int, task: Task, inputs: Tensors) -> None:
+        def give(self, worker: int, task: Task, read: Callable[[Address], Activations]) -> None:
             given_out.append(task)
-            super().give(worker, task, inputs)
+            super().give(worker, task, read)
 
     pool = Counting(ray, address=None, workers=workers, per_model=0, threads=1)
     engine = DistributedEngine(lambda: pool)

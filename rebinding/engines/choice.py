@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from rebinding.engines.distributed import DistributedEngine, WorkerPool
-from rebinding.engines.on_ray import EngineError
+from rebinding.engines.distributed import DistributedEngine
+from rebinding.engines.on_ray import EngineError, RayWorkerPool
 from rebinding.study.engine import Engine, InProcessEngine
 
 THREADS = "OMP_NUM_THREADS"
@@ -37,7 +38,7 @@ class Choice:
             raise EngineError(f"--gpus-per-model {self.per_model:g}: give 0 (on the CPU), or more")
         return DistributedEngine(self._pool_factory())
 
-    def _pool_factory(self) -> Callable[[], WorkerPool]:
+    def _pool_factory(self) -> Callable[[], RayWorkerPool]:
         """A function that starts workers on Ray; raises at once if Ray is not installed."""
         try:
             import ray
@@ -45,11 +46,9 @@ class Choice:
             raise EngineError(
                 '--engine ray needs the package ray, which is not installed: pip install -e ".[ray]"'
             ) from None
-        from rebinding.engines.on_ray import RayWorkerPool
-
         threads = int(os.environ[THREADS]) if os.environ.get(THREADS, "").isdecimal() else None
-        return lambda: RayWorkerPool(
-            ray, address=self.address, workers=self.workers, per_model=self.per_model, threads=threads
+        return partial(
+            RayWorkerPool, ray, address=self.address, workers=self.workers, per_model=self.per_model, threads=threads
         )
 
 

@@ -8,83 +8,46 @@ the job's requests, and the tasks of other jobs run at the same time. No job dec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeAlias, TypeVar
 
-import torch
+from tqdm import tqdm
 
-from rebinding.engines.queue import Progress, Queue
-from rebinding.engines.stores import DriverSource, DriverStore, reraisable
-from rebinding.engines.tasks import (
-    Address,
-    ComputeTask,
-    DescribeTask,
-    Failure,
-    LoadOptions,
-    MissingOutcomes,
-    ModelDescription,
-    Outcome,
-    Shards,
-    Task,
-)
+from rebinding.engines.on_ray import RayWorkerPool
+from rebinding.engines.worker import Address, LoadOptions, Memory, Outcome, Task
+from rebinding.evidence import Evidence, OnPrompts, PromptSet, Request
 from rebinding.evidence.activations import Activations
-from rebinding.evidence.store import Store, shelf_of
-from rebinding.experiments.workbench import Workbench
+from rebinding.evidence.store import Content, Store, shelf_of
+from rebinding.experiments.table import experiment_of
+from rebinding.experiments.workbench import Workbench, tensor_requests
 from rebinding.models import LoadedModel, ModelError
 from rebinding.study.engine import Session
 
 Out = TypeVar("Out")
-Tensors: TypeAlias = Mapping[Address, Callable[[], Activations]]
-"""The input tensors of a task, each with a function that reads it."""
-
-
+Job: TypeAlias = Callable[[], object]
+"""A function that requests evidence."""
+Recorded: TypeAlias = tuple[LoadOptions, PromptSet]
 AHEAD = 4
 """Tasks per worker that should wait, so that a worker can choose those whose prompts it has recorded."""
 
 
-class WorkerPool(Protocol):
-    """Workers, by number, on any machine."""
+class MissingOutcomes(Exception):
+    """A job needs the outcomes of these tasks to continue."""
 
-    count: int
-
-    def idle(self) -> list[int]:
-        """The workers that are ready and have no task."""
-        ...
-
-    def give(self, worker: int, task: Task, inputs: Tensors) -> None:
-        """Start a task on an idle worker, with its input tensors."""
-        ...
-
-    def take(self) -> Iterator[tuple[int, Outcome]]:
-        """Wait until a worker has finished its task, or a new worker is ready (which yields nothing)."""
-        ...
-
-    def close(self) -> None:
-        """Stop all workers."""
-        ...
-
-
-@dataclass
-class Job:
-    """A function that requests evidence, and the tasks that it waits for."""
-
-    begin: Callable[[], object]
-    missing_ids: set[str] = field(default_factory=set)
-    was_resumed: bool = False
-    """Whether it has waited for a task before."""
+    def __init__(self, tasks: tuple[Task, ...]) -> None:
+        super().__init__(f"{len(tasks)} tasks must be done first")
+        self.tasks = tasks
 
 
 class DistributedEngine:
     """An engine whose workers compute and whose driver writes the store."""
 
-    def __init__(self, create_pool: Callable[[], WorkerPool]) -> None:
+    def __init__(self, create_pool: Callable[[], RayWorkerPool]) -> None:
         self._create_pool = create_pool
-        self._pool: WorkerPool | None = None
-        self._descriptions: dict[LoadOptions, ModelDescription] = {}
-        self._failed: dict[str, Failure] = {}
-        self._load_options: WeakKeyDictionary[LoadedModel, LoadOptions] = WeakKeyDictionary()
+        self._pool: RayWorkerPool | None = None
+        self._models: dict[LoadOptions, LoadedModel] = {}
+        self._failed: dict[str, Exception] = {}
         self._store: DriverStore | None = None
         self._queue = Queue()
 
@@ -93,26 +56,12 @@ class DistributedEngine:
     def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         """A model from a worker's description; its weights stay on workers."""
         load_options = LoadOptions(name, dtype, device)
-        task = DescribeTask(load_options)
-        if task.id in self._failed:
-            raise reraisable(self._failed[task.id])
-        if load_options not in self._descriptions:
+        if load_options not in self._models:
+            task = Task(load_options, None, "", ("model", repr(load_options)))
+            if task.id in self._failed:
+                raise self._failed[task.id]
             raise MissingOutcomes((task,))
-        description = self._descriptions[load_options]
-        model = LoadedModel(
-            name,
-            lambda: _no_weights(name),
-            description.tokenizer,
-            description.anatomy,
-            description.form,
-            description.dtype,
-            torch.device(description.device),
-            revision=description.revision,
-            known_fingerprint=description.fingerprint,
-            weights=description.weights,
-        )
-        self._load_options[model] = load_options
-        return model
+        return self._models[load_options]
 
     def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
         if self._store is None:
@@ -121,14 +70,15 @@ class DistributedEngine:
             raise ValueError(f"this engine keeps evidence in {self._store.folder}; make another engine for {store}")
         shelf = shelf_of(self._store, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
         bench = Workbench(loaded_model, shelf, skip_prompts=skip_prompts)
-        return Session(loaded_model, bench.prompts, DriverSource(bench, self._load_options[loaded_model], self._failed))
+        load_options = next(options for options, model in self._models.items() if model is loaded_model)
+        return Session(loaded_model, bench.prompts, DriverSource(bench, load_options, self._failed))
 
     def finish(self, job: Callable[[], Out]) -> Out:
         results: list[Out] = []
         self._run(iter([lambda: results.append(job())]))
         return results[-1]
 
-    def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
+    def prepare(self, jobs: Iterable[Job]) -> None:
         """Compute the evidence of jobs. Their errors are ignored here, and raised by `finish`."""
         self._run(partial(_run_quietly, job) for job in jobs)
 
@@ -140,39 +90,42 @@ class DistributedEngine:
 
     # assigning tasks and collecting outcomes
 
-    def _run(self, jobs: Iterator[Callable[[], object]]) -> None:
-        """Start jobs while workers may run out of tasks, and continue those whose tasks are done."""
-        waiting: list[Job] = []
-        with Progress(self._queue) as progress:
+    def _run(self, jobs: Iterator[Job]) -> None:
+        """Start jobs while workers may run out of tasks, and continue those whose tasks are done.
+
+        One progress bar for all workers and models, on a terminal only, from the first worker on (hence the delay, of
+        next to nothing); its total may grow as jobs continue.
+        """
+        missing_ids: dict[Job, set[str]] = {}  # jobs that stopped, with the tasks that each waits for
+        with tqdm(desc="evidence", unit=" tasks", total=0, disable=None, delay=1e-3) as bar:
             while True:
                 self._assign_tasks()
-                new_job = next(jobs, None) if self._needs_tasks else None
+                workers = 1 if self._pool is None else self._pool.count
+                new_job = next(jobs, None) if len(self._queue.waiting) < AHEAD * workers else None
                 if new_job is not None:
-                    ready = [Job(new_job)]
-                elif waiting:
+                    ready = [new_job]
+                elif missing_ids:
                     done = self._collect_outcomes()
-                    for job in waiting:
-                        job.missing_ids -= done
-                    ready = [job for job in waiting if not job.missing_ids]
-                    progress.tell(len(done))
+                    for ids in missing_ids.values():
+                        ids -= done
+                    ready = [job for job, ids in missing_ids.items() if not ids]
+                    bar.total = bar.n + len(done) + len(self._queue.waiting) + len(self._queue.running)
+                    bar.update(len(done))
                 else:
                     return
-                waiting = [job for job in waiting if job.missing_ids] + [job for job in ready if self._step_lacks(job)]
+                for job in ready:
+                    was_resumed = missing_ids.pop(job, None) is not None
+                    if ids := self._start(job, urgent=was_resumed):
+                        missing_ids[job] = ids
 
-    @property
-    def _needs_tasks(self) -> bool:
-        """Whether fewer tasks wait than give every worker a choice."""
-        return len(self._queue.waiting) < AHEAD * (1 if self._pool is None else self._pool.count)
-
-    def _step_lacks(self, job: Job) -> bool:
-        """Continue a job; returns whether evidence is missing."""
+    def _start(self, job: Job, *, urgent: bool) -> set[str]:
+        """Start a job, or start it again; returns the ids of the tasks that it waits for."""
         try:
-            job.begin()
+            job()
         except MissingOutcomes as missing:
-            job.missing_ids = {task.id for task in missing.tasks}
-            self._queue.add(missing.tasks, urgent=job.was_resumed)
-        job.was_resumed = True
-        return bool(job.missing_ids)
+            self._queue.add(missing.tasks, urgent=urgent)
+            return {task.id for task in missing.tasks}
+        return set()
 
     def _assign_tasks(self) -> None:
         """Give every idle worker a task, while there are tasks."""
@@ -183,14 +136,10 @@ class DistributedEngine:
         for worker in self._pool.idle():
             task = self._queue.begin(worker)
             if task is not None:
-                self._pool.give(worker, task, self._inputs(task))
-
-    def _inputs(self, task: Task) -> Tensors:
-        """The input tensors of a task; the pool reads those that the worker does not have."""
-        addresses = task.inputs if isinstance(task, ComputeTask) else ()
-        return {address: partial(self._read, address) for address in addresses}
+                self._pool.give(worker, task, self._read)
 
     def _read(self, address: Address) -> Activations:
+        """An input tensor of a task."""
         assert self._store is not None
         tensors = self._store.get(Activations, *address)
         assert tensors is not None, f"{address} was in the store when the task was made"
@@ -207,38 +156,144 @@ class DistributedEngine:
         return done
 
     def _record(self, task: Task, outcome: Outcome) -> None:
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, Exception):
             self._failed[task.id] = outcome
-        elif isinstance(outcome, ModelDescription):
-            self._descriptions[task.load_options] = outcome
-        elif isinstance(task, ComputeTask):
-            if task.address not in outcome.contents:
-                self._failed[task.id] = Failure(_version_mismatch(task, outcome), "the driver, on reading the shard")
-                return
+        elif isinstance(outcome, LoadedModel):
+            self._models[task.load_options] = outcome
+        elif task.address not in outcome:
+            self._failed[task.id] = ModelError(
+                f"{task.load_options.name}: the driver expected {task.address}, a worker returned {sorted(outcome)}."
+                " The worker's version of rebinding, torch or transformers is not the driver's, or its processor rounds"
+                " the weights of a planted model differently. Install the same versions on all machines, and use"
+                " machines of one kind."
+            )
+        else:
             assert self._store is not None
             content: Any  # evidence or activations
-            for (experiment, key), content in outcome.contents.items():
-                self._store.put(experiment, key, content)
+            for address, content in outcome.items():
+                self._store.put(*address, content)
 
 
-def _version_mismatch(task: ComputeTask, outcome: Shards) -> ModelError:
-    """The error for a worker's shard whose address is not the one that the driver expects."""
-    return ModelError(
-        f"{task.load_options.name}: the driver expected {task.address}, a worker returned {sorted(outcome.contents)}."
-        " The worker's version of rebinding, torch or transformers is not the driver's, or its processor rounds the"
-        " weights of a planted model differently. Install the same versions on all machines, and use machines of one"
-        " kind."
-    )
-
-
-def _no_weights(name: str) -> NoReturn:
-    raise ModelError(f"{name} is loaded on workers only; the driver cannot run it. Run it with --engine here")
-
-
-def _run_quietly(job: Callable[[], object]) -> None:
+def _run_quietly(job: Job) -> None:
     try:
         job()
     except MissingOutcomes:
         raise
     except Exception:  # `finish` raises it again
         return
+
+
+@dataclass
+class Queue:
+    """The tasks that wait and those that run; each is here once, however many jobs need it.
+
+    Models are loaded as rarely as possible, a worker gets the prompts that it has recorded, and tasks that many others
+    may follow come first. So a free worker chooses its task; Ray's own queues give out the oldest one.
+    """
+
+    waiting: dict[str, Task] = field(default_factory=dict)
+    running: dict[int, Task] = field(default_factory=dict)
+    loaded_options: dict[int, LoadOptions] = field(default_factory=dict)
+    """The model of each worker's last task."""
+    urgent: set[str] = field(default_factory=set)
+    """Waiting tasks of jobs that were resumed: many tasks may follow them, one after the other."""
+    recorded_by: dict[Recorded, set[int]] = field(default_factory=dict)
+    """The workers that ran these prompts, and may still have the recording."""
+
+    def add(self, tasks: Iterable[Task], *, urgent: bool) -> None:
+        """Append new tasks; each is added once."""
+        running = {task.id for task in self.running.values()}
+        new = {task.id: task for task in tasks if task.id not in running and task.id not in self.waiting}
+        self.waiting |= new
+        if urgent:
+            self.urgent |= new.keys()
+
+    def begin(self, worker: int) -> Task | None:
+        """Start and return the next task of an idle worker; None if there is none for it."""
+        task = self._next(worker)
+        if task is not None:
+            del self.waiting[task.id]
+            self.urgent.discard(task.id)
+            if (recorded := _recorded(task)) is not None:
+                self.recorded_by.setdefault(recorded, set()).add(worker)
+            self.running[worker], self.loaded_options[worker] = task, task.load_options
+        return task
+
+    def end(self, worker: int) -> Task:
+        """Remove and return the worker's running task."""
+        return self.running.pop(worker)
+
+    def _next(self, worker: int) -> Task | None:
+        """A task on the worker's own model; none while other workers use that model, as more may follow. Else a task on
+        a model that no worker has, else the oldest."""
+        own_model = self.loaded_options.get(worker)
+        tasks = list(self.waiting.values())
+        same_model = [task for task in tasks if task.load_options == own_model]
+        if same_model:
+            return min(same_model, key=partial(self._sort_key, worker))
+        if any(task.load_options == own_model for task in self.running.values()):
+            return None
+        loaded_options = set(self.loaded_options.values())
+        unloaded = [task for task in tasks if task.load_options not in loaded_options]
+        return next(iter([*unloaded, *tasks]), None)
+
+    def _sort_key(self, worker: int, task: Task) -> tuple[bool, bool, bool]:
+        """Reasons to take a task later, the strongest first: another worker has recorded its prompts; it is not urgent;
+        this worker has not recorded its prompts."""
+        recorded = _recorded(task)
+        owners = self.recorded_by.get(recorded, set()) if recorded else set()
+        return bool(owners) and worker not in owners, task.id not in self.urgent, worker not in owners
+
+
+def _recorded(task: Task) -> Recorded | None:
+    """The model of a task and its prompts, if it has any, without their pairing: they are recorded once for all
+    pairings."""
+    if not isinstance(task.request, OnPrompts):
+        return None
+    return task.load_options, replace(task.request.prompts, pairing=(), tokens="")
+
+
+class DriverStore(Memory):
+    """The driver's store, for its workbenches: it reads shards and computes nothing."""
+
+    def remember(self, kind: type[Content], experiment: str, key: str, compute: Callable[[], Content]) -> Content:
+        """The shard, which must exist: the driver reads it only after workers have computed it."""
+        content = self.get(kind, experiment, key)
+        if content is None:
+            raise LookupError(f"{experiment}/{key} is not in the store, and the driver computes nothing")
+        return content
+
+
+@dataclass(frozen=True, eq=False)
+class DriverSource:
+    """Evidence of a workbench on a `DriverStore`. `failed` has the errors of tasks.
+
+    A task is a block of a request, or tensors that a block needs; each has the same address in every store.
+    """
+
+    bench: Workbench
+    load_options: LoadOptions
+    failed: Mapping[str, Exception]
+
+    def get(self, request: Request) -> Evidence:
+        """Evidence from the store; raises `MissingOutcomes` with the tasks of all missing blocks."""
+        tasks = [task for block in self.bench.prompts.blocks(request) for task in self._missing_tasks(block)]
+        if tasks:
+            raise MissingOutcomes(tuple(tasks))
+        return self.bench.get(request)
+
+    def _missing_tasks(self, block: Request) -> list[Task]:
+        """The tasks for a missing block: first the tensors it needs, if they are missing too."""
+        if self.bench.holds(Evidence, block):
+            return []
+        tensors = list(tensor_requests(block))
+        missing = [request for request in tensors if not self.bench.holds(Activations, request)]
+        return [self._task(request) for request in missing] or [self._task(block, tensors)]
+
+    def _task(self, request: Request, tensors: Iterable[Request] = ()) -> Task:
+        module = experiment_of(type(request)).run.__module__
+        inputs = tuple(self.bench.address(needed) for needed in tensors)
+        task = Task(self.load_options, request, module, self.bench.address(request), inputs)
+        if task.id in self.failed:
+            raise self.failed[task.id]
+        return task

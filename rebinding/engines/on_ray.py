@@ -11,15 +11,15 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from rebinding.engines.distributed import Tensors
-from rebinding.engines.tasks import Address, ComputeTask, Failure, LostWorker, Outcome, Task
-from rebinding.engines.worker import Worker, pack
+from rebinding.engines.worker import Address, Outcome, Task, Worker, pack
+from rebinding.evidence.activations import Activations
+from rebinding.models import ModelError
 
 TRIES = 6
 """Attempts for each task: a worker may die for another reason than its task, but rarely every time."""
@@ -27,14 +27,16 @@ WAIT = 10.0
 """Seconds in which the head of a cluster must answer."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """No usage statistics are sent to Ray's makers, and a worker without a GPU of its own still sees its machine's."""
-
-
 M_TRIM_THRESHOLD, M_MMAP_MAX, INT_MAX = -1, -4, 2**31 - 1
 """Constants of `malloc.h`."""
 
 
 class EngineError(ValueError):
     """An engine that cannot be used, and what to do."""
+
+
+class LostWorker(ModelError):
+    """A task whose workers died one after the other."""
 
 
 @dataclass(frozen=True)
@@ -80,75 +82,75 @@ class Actor:
         keep_memory()
         self.worker = Worker()
 
-    def ready(self) -> int:
-        """The id of its process; an answer means that the actor is ready."""
-        return os.getpid()
-
-    def run_task(self, task: bytes, names: list[Address], *tensors: Any) -> bytes:
+    def run_task(self, pickled: bytes, *tensors: Activations) -> bytes:
         """The outcome of a task. Where memory runs out, the process ends, and Ray starts another one."""
         try:
-            return pack(self.worker.run_task(pickle.loads(task), dict(zip(names, tensors, strict=True))))
+            task: Task = pickle.loads(pickled)
+            return pack(self.worker.run_task(task, dict(zip(task.inputs, tensors, strict=True))))
         except (MemoryError, torch.OutOfMemoryError):
             os._exit(1)
 
 
 class RayWorkerPool:
-    """Workers as Ray actors."""
+    """Workers as Ray actors, by number."""
 
     def __init__(
         self, ray: Any, *, address: str | None, workers: int | None, per_model: float | None, threads: int | None
     ) -> None:
         self._ray = ray
         connect(ray, address)
-        resources = ray.cluster_resources()
-        cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
+        has = ray.cluster_resources()
+        cpus, gpus = has.get("CPU", 0), has.get("GPU", 0)
         each = share(cpus, gpus, workers=workers, per_model=per_model, threads=threads)
-        actor_class = ray.remote(
-            num_cpus=each.threads, num_gpus=each.gpus, max_restarts=-1, max_task_retries=TRIES - 1
-        )(Actor)
+        resources = {"num_cpus": each.threads, "num_gpus": each.gpus}
+        actor_class = ray.remote(**resources, max_restarts=-1, max_task_retries=TRIES - 1)(Actor)
         self.count = each.workers
         self._actors = [actor_class.remote(each.threads) for _ in range(each.workers)]
-        self._starting = {actor.ready.remote(): number for number, actor in enumerate(self._actors)}
-        self._ready: set[int] = set()
-        self._running: dict[Any, int] = {}
-        self._tasks: dict[int, Task] = {}
+        self._running: dict[Any, tuple[int, Task | None]] = {
+            actor.__ray_ready__.remote(): (worker, None) for worker, actor in enumerate(self._actors)
+        }
+        """What Ray was asked for: the outcome of a worker's task, or, without a task, word that it has started."""
         self._placed: dict[Address, Any] = {}
 
     def idle(self) -> list[int]:
-        return sorted(self._ready - set(self._running.values()))
+        """The workers that are ready and have no task."""
+        busy = {worker for worker, _ in self._running.values()}
+        return [worker for worker in range(self.count) if worker not in busy]
 
-    def give(self, worker: int, task: Task, inputs: Tensors) -> None:
-        """Start a task. Tensors are put into the cluster's memory once, and each worker reads them from there."""
-        for address, read in inputs.items():
+    def give(self, worker: int, task: Task, read: Callable[[Address], Activations]) -> None:
+        """Start a task on an idle worker. `read` gets its input tensors, which are put into the cluster's memory once;
+        each worker reads them from there."""
+        for address in task.inputs:
             if address not in self._placed:
-                self._placed[address] = self._ray.put(read())
-        tensors = [self._placed[address] for address in inputs]
-        self._tasks[worker] = task
-        self._running[self._actors[worker].run_task.remote(pickle.dumps(task), list(inputs), *tensors)] = worker
+                self._placed[address] = self._ray.put(read(address))
+        tensors = [self._placed[address] for address in task.inputs]
+        self._running[self._actors[worker].run_task.remote(pickle.dumps(task), *tensors)] = worker, task
 
     def take(self) -> Iterator[tuple[int, Outcome]]:
-        done, _ = self._ray.wait([*self._starting, *self._running], num_returns=1)
+        """Wait until a worker has finished its task, or a new worker is ready (which yields nothing)."""
+        done, _ = self._ray.wait([*self._running])
         for reference in done:
-            if reference in self._starting:
+            worker, task = self._running.pop(reference)
+            if task is None:
                 self._ray.get(reference)
-                self._ready.add(self._starting.pop(reference))
             else:
-                worker = self._running.pop(reference)
-                yield worker, self._outcome(reference, self._tasks.pop(worker))
+                yield worker, self._outcome(reference, task)
 
     def _outcome(self, reference: Any, task: Task) -> Outcome:
         try:
             outcome: Outcome = pickle.loads(self._ray.get(reference))
         except self._ray.exceptions.RayActorError as error:
-            name = task.address[0] if isinstance(task, ComputeTask) else "loading it"
-            message = (
+            name = task.address[0] if task.request else "loading it"
+            lost = LostWorker(
                 f"{task.load_options.name}: {TRIES} workers died one after the other at the same task ({name}). If it"
                 " is too large for the memory of one, give each more memory: --gpus-per-model, or fewer --workers"
             )
-            return Failure(LostWorker(message), str(error))
+            lost.add_note(f"on a worker:\n{error}")
+            return lost
         return outcome
 
     def close(self) -> None:
+        """Stop all workers."""
         self._ray.shutdown()
 
 

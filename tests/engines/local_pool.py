@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
-from rebinding.engines.distributed import DistributedEngine, Tensors
-from rebinding.engines.tasks import Outcome, Task
-from rebinding.engines.worker import Worker, pack
+from rebinding.engines.distributed import DistributedEngine
+from rebinding.engines.on_ray import RayWorkerPool
+from rebinding.engines.worker import Address, Outcome, Task, Worker, pack
+from rebinding.evidence.activations import Activations
 
 
-class LocalPool:
-    """A few workers that finish in random order."""
+class LocalPool(RayWorkerPool):
+    """A few workers that finish in random order, without Ray."""
 
     def __init__(self, count: int, seed: int = 0) -> None:
         self.count = count
@@ -26,9 +27,9 @@ class LocalPool:
     def idle(self) -> list[int]:
         return [number for number in range(self.count) if number not in self.running]
 
-    def give(self, worker: int, task: Task, inputs: Tensors) -> None:
+    def give(self, worker: int, task: Task, read: Callable[[Address], Activations]) -> None:
         assert worker in self.idle()
-        tensors = {address: read() for address, read in inputs.items()}
+        tensors = {address: read(address) for address in task.inputs}
         self.running[worker] = pickle.dumps((task, tensors))
         self.log.append((worker, task))
         self.max_running = max(self.max_running, len(self.running))

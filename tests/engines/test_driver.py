@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.engines.distributed import DistributedEngine
-from rebinding.engines.queue import Queue
-from rebinding.engines.stores import DriverSource
-from rebinding.engines.tasks import ComputeTask, DescribeTask, Failure, MissingOutcomes, Shards
-from rebinding.engines.worker import pack
+from rebinding.engines.distributed import DistributedEngine, DriverSource, MissingOutcomes, Queue
+from rebinding.engines.worker import Task, pack
 from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.store import Store
 from rebinding.experiments.unedited import Ability
@@ -45,7 +42,7 @@ def make_kind_request(
 
 def computed(pool: LocalPool) -> list[str]:
     """The experiments of the tasks, in the order in which they were assigned."""
-    return [task.address[0] for _, task in pool.log if isinstance(task, ComputeTask)]
+    return [task.address[0] for _, task in pool.log if task.request]
 
 
 def test_blocks_run_at_the_same_time_and_tensors_first(tmp_path: Path) -> None:
@@ -57,7 +54,7 @@ def test_blocks_run_at_the_same_time_and_tensors_first(tmp_path: Path) -> None:
     assert pool.max_running == blocks == 2
     engine.finish(make_kind_request(engine, "ablation", store))
     assert computed(pool)[blocks:] == ["means", "ablation"]
-    with_means = [task for _, task in pool.log if isinstance(task, ComputeTask) and task.inputs]
+    with_means = [task for _, task in pool.log if task.inputs]
     assert [task.inputs for task in with_means] == [(pool.log[-2][1].address,)]
 
 
@@ -68,7 +65,7 @@ def test_a_request_is_computed_once() -> None:
     engine.prepare([job, job])
     engine.finish(job)
     assert computed(pool) == ["ability"]
-    assert sum(isinstance(task, DescribeTask) for _, task in pool.log) == 1
+    assert sum(task.request is None for _, task in pool.log) == 1
 
 
 def test_a_job_keeps_its_own_order() -> None:
@@ -85,7 +82,6 @@ def test_a_job_keeps_its_own_order() -> None:
 
     cost = engine.finish(job)
     (_, last) = pool.log[-1]
-    assert isinstance(last, ComputeTask)
     assert last.request.prompts.ids == cost
     assert pool.max_running == 1
 
@@ -126,9 +122,7 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
     queue = Queue(loaded_options=dict.fromkeys(range(2), load_options))
 
     def add(name: str, prompt_sets: Sequence[PromptSet], *, urgent: bool = False) -> None:
-        tasks = [
-            ComputeTask(load_options, Ability(prompts), "", (name, str(prompts.ids[0]))) for prompts in prompt_sets
-        ]
+        tasks = [Task(load_options, Ability(prompts), "", (name, str(prompts.ids[0]))) for prompts in prompt_sets]
         queue.add(tasks, urgent=urgent)
 
     def begin(worker: int) -> str:
@@ -215,10 +209,10 @@ def test_evidence_of_other_source_is_refused() -> None:
 
     def run_task_at_another_address(task: object, inputs: object) -> object:
         outcome = run_task(task, inputs)
-        if not isinstance(outcome, Shards):
+        if not isinstance(outcome, dict):
             return outcome
-        (content,) = outcome.contents.values()
-        return Shards({("ability", "f" * 64): content})
+        (content,) = outcome.values()
+        return {("ability", "f" * 64): content}
 
     pool.workers[0].run_task = run_task_at_another_address
     with pytest.raises(ModelError, match="not the driver's"):
@@ -253,11 +247,8 @@ def test_tasks_are_blocks_with_the_addresses_of_this_process(kind: str, sizes: l
     with pytest.raises(MissingOutcomes) as missing:
         session.source.get(make_request(kind, session.prompts))
     tasks = missing.value.tasks
-    assert all(isinstance(task, ComputeTask) for task in tasks)
-    assert [task.request for task in tasks if isinstance(task, ComputeTask)] == blocks
-    assert [task.address for task in tasks if isinstance(task, ComputeTask)] == [
-        bench.address(block) for block in blocks
-    ]
+    assert [task.request for task in tasks] == blocks
+    assert [task.address for task in tasks] == [bench.address(block) for block in blocks]
     assert [len(block.prompts.ids) for block in blocks] == sizes
 
 
@@ -271,13 +262,16 @@ def test_only_missing_blocks_are_tasks(tmp_path: Path) -> None:
     session = engine.finish(lambda: make_session(engine, store))
     with pytest.raises(MissingOutcomes) as missing:
         session.source.get(make_request("answered", session.prompts))
-    assert [task.request for task in missing.value.tasks if isinstance(task, ComputeTask)] == [first]
+    assert [task.request for task in missing.value.tasks] == [first]
 
 
 def test_an_error_that_cannot_be_pickled_is_sent_as_text() -> None:
     class Local(Exception):
         """No other module can import it."""
 
-    outcome = pickle.loads(pack(Failure(Local("no way"), "somewhere")))
-    assert isinstance(outcome.error, RuntimeError)
-    assert "Local: no way" in str(outcome.error)
+    error = Local("no way")
+    error.add_note("somewhere")
+    outcome = pickle.loads(pack(error))
+    assert isinstance(outcome, RuntimeError)
+    assert "Local: no way" in str(outcome)
+    assert outcome.__notes__ == ["somewhere"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.engines.tasks import ComputeTask, LoadOptions, Shards
+from rebinding.engines.worker import LoadOptions, Task
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.experiments.prompts import Prompts
@@ -34,13 +34,13 @@ def test_worker_computes_in_a_fresh_process() -> None:
     request = make_request("unswapped", Prompts(load(NAME, device="cpu").encoder()))
     module = experiment_of(type(request)).run.__module__
     assert module == "rebinding.experiments.circuit.measure"
-    task = ComputeTask(LoadOptions(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
+    task = Task(LoadOptions(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
     result = subprocess.run(
         [sys.executable, "-c", WORKER], input=pickle.dumps(task), cwd=ROOT, capture_output=True, check=True
     )
     outcome = pickle.loads(result.stdout)
-    assert isinstance(outcome, Shards), outcome
-    contents = {address[0]: content for address, content in outcome.contents.items()}
+    assert isinstance(outcome, dict), outcome
+    contents = {address[0]: content for address, content in outcome.items()}
     assert {name: type(content) for name, content in contents.items()} == {
         request.KIND.name: Evidence,
         request.means.KIND.name: Activations,
