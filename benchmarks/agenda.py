@@ -4,7 +4,7 @@
     python -m benchmarks.agenda llama3.2-3b --headline --save requests.pickle    the same of the headline rows alone
     python -m benchmarks.agenda llama3.2-3b --load requests.pickle     time them on a GPU
 
-A run makes some hundred requests, many of which cost the same; `--cost` groups them (`rebinding.cost.lines.grouped`).
+A run makes some hundred requests, many of which cost the same; `--cost` groups them (`rebinding.cost.table.grouped`).
 The first block of a kind also pays for what the device does once (libraries, the allocator's first memory), so each is
 run twice, and the second is the one that counts: all further blocks of a run are like it. `--most` leaves out kinds of
 which a block would take longer than so many seconds at best.
@@ -25,9 +25,9 @@ from benchmarks.on_gpu import GB, PETA, called, ceiling, make_bench, measure_usa
 from claims.catalogue import catalogue
 from fixtures.cost import CostedModel
 from rebinding.cost.blocks import Part
-from rebinding.cost.engine import CostEngine
-from rebinding.cost.gates import PassingGates
-from rebinding.cost.lines import Device, Line, grouped
+from rebinding.cost.evidence import PassingGates
+from rebinding.cost.source import CostEngine
+from rebinding.cost.table import Device, Line, grouped
 from rebinding.evidence import Request
 from rebinding.evidence.activations import Activations
 from rebinding.experiments.prompts import Prompts

@@ -22,8 +22,7 @@ import torch
 
 from benchmarks.costs import minimum_cost
 from benchmarks.counts import make_shape, pflop
-from rebinding.cost.loaded_model import HollowModel
-from rebinding.cost.model_facts import TOKENS
+from rebinding.cost.hollow_model import TOKENS, HollowModel
 from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import ALIASES, build_shape

@@ -1,31 +1,38 @@
-"""A fake accelerator: its tensors are computed on the CPU, or not at all, and cannot be mixed with CPU tensors.
+"""A fake accelerator: its tensors have shapes and no numbers, and cannot be mixed with tensors on the CPU.
 
-As on CUDA an operation on tensors of different devices is an error, with the same exceptions: copies, numbers without
-dimensions, and indices. `FakeDevice` runs operations and enters their cost into a ledger (`rebinding.cost.ledger`). A
-*hollow* fake device computes shapes only: a model of any size takes no memory, and where the program needs a number it
-gets a made-up one (`rebinding.cost.hollow`).
+A *hollow* tensor has shape, strides and dtype but no numbers: it is on torch's meta device. A `FakeTensor` wraps one
+and gives it a fake device, so a model of any size takes no memory. As on CUDA an operation on tensors of different
+devices is an error, with the same exceptions: copies, numbers without dimensions, and indices. `FakeDevice` enters the
+cost of operations into a ledger (`rebinding.cost.ledger`). `tests/accelerator` has a fake device with numbers.
 
 The fake devices are called `meta:0`, `meta:1`, ...: a build of torch without CUDA has no other device name whose
 operations a dispatch mode can run.
+
+**Cache of operations.** The result of an operation on hollow tensors depends only on shapes, strides, dtypes and
+devices, and the layers of a model and the batches of a block repeat the same ones. torch computes many of them in
+Python, at a millisecond an operation, and a plan has millions. So each is run once, and its result stands for tensors
+with the same shapes and strides, in storage of their own, at the same cost. Only results whose first run showed that
+this is valid are cached. An index by a mask depends on the mask's numbers and is never cached.
+
+**Fake numbers.** Where the program needs a number it gets a made-up one. Booleans are true: every edit changes
+something, so no edit is skipped as a no-op, and the cost is the most that a run may take. Floats are random between a
+half and one: among scores some heads come out lowest, as in a run. Whole numbers are zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rebinding.cost.hollow import expand_masks, fake_numbers
-from rebinding.cost.ledger import Ledger
-from rebinding.cost.op_cache import META, CachedResult, cache_key, cacheable_result, hollow_like, tensor_signature
-from rebinding.cost.operations import OperationFacts, cost_of, facts_of, leaves, map_tensors
+from rebinding.cost.ledger import ATEN, Cost, Ledger, OperationFacts, cost_of, facts_of, leaves, map_tensors
 
-CPU = torch.device("cpu")
-UNWRITTEN = 101
-"""The content of uninitialised memory where it cannot be NaN: far from any position, head or row of a test."""
+CPU, META = torch.device("cpu"), torch.device("meta")
+DICE = torch.Generator().manual_seed(0)
 
 
 class MixedDevices(RuntimeError):
@@ -38,7 +45,7 @@ def fake_accelerator(index: int = 0) -> torch.device:
 
 
 class FakeTensor(torch.Tensor):
-    """A tensor on a fake device. Its `inner_tensor` is on the CPU, or hollow (`rebinding.cost.op_cache`)."""
+    """A tensor on a fake device; its `inner_tensor` is hollow."""
 
     inner_tensor: Tensor
     fake_device: FakeDevice
@@ -50,11 +57,8 @@ class FakeTensor(torch.Tensor):
         tensor = torch.Tensor._make_wrapper_subclass(
             cls, inner_tensor.size(), strides=inner_tensor.stride(), dtype=inner_tensor.dtype, device=device
         )
-        tensor.inner_tensor, tensor.fake_device, tensor.signature = (
-            inner_tensor,
-            fake_device,
-            tensor_signature(inner_tensor, device),
-        )
+        tensor.inner_tensor, tensor.fake_device = inner_tensor, fake_device
+        tensor.signature = tensor_signature(inner_tensor, device)
         return tensor
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch does not say
@@ -98,19 +102,29 @@ def _as_tensors(index: Any) -> Any:
     return torch.tensor(index) if isinstance(index, list) else index
 
 
+@dataclass(frozen=True, eq=False)
+class CachedResult:
+    """The result of an operation: views of its first argument, that argument itself, or new tensors like `example`."""
+
+    kind: Literal["view", "in_place", "new"]
+    device: torch.device
+    cost: Cost
+    example: Any = None
+
+
 class FakeDevice(TorchDispatchMode):
     """A context in which tensors can be on fake devices; the ledger records their operations."""
 
-    def __init__(self, *, hollow: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # of torch
-        self.hollow, self.ledger = hollow, Ledger()
+        self.ledger = Ledger()
         self.op_cache: dict[Hashable, CachedResult] = {}
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if not types and kwargs.get("device") is None:  # the CPU's own
             return operation(*args, **kwargs)
-        key = cache_key(operation, args, kwargs) if self.hollow else None
+        key = cache_key(operation, args, kwargs)
         if key in self.op_cache:
             return self._run_cached(self.op_cache[key], operation, args, kwargs)
         target = None if kwargs.get("device") is None else torch.device(kwargs["device"])
@@ -121,44 +135,36 @@ class FakeDevice(TorchDispatchMode):
         facts = facts_of(operation)
         if not facts.copies:
             _refuse_mixed(operation, facts, args, tensors)
-        if fake_devices:
-            self.ledger.add_wait(operation, args, target)
         device = target or args[0].device if facts.copies else target or fake_devices[0]
         if device == CPU or not facts.gives_tensors:
-            return self._run_to_cpu(operation, args, kwargs)
-        out, cached_result = self._run_on_device(operation, facts, args, kwargs, device)
-        if (
-            self.hollow
-            and cached_result is not None
-            and not facts.waits
-            and not (facts.indexed and _has_masks(args[1]))
-        ):
+            return self.run_to_cpu(operation, args, kwargs)
+        out, cached_result = self.run_on_device(operation, facts, args, kwargs, device)
+        if cached_result is not None and not facts.waits and not (facts.indexed and _has_masks(args[1])):
             self.op_cache[key] = cached_result
         return out
 
-    def _run_to_cpu(self, operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def run_to_cpu(self, operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operation whose result is on the CPU, or no tensor."""
-        if self.hollow:
-            return fake_numbers(operation, args, kwargs)
-        return operation(*map_tensors(self._inner, args), **map_values(self._inner, kwargs))
+        return fake_numbers(operation, args, kwargs)
 
-    def _run_on_device(
+    def run_on_device(
         self, operation: Any, facts: OperationFacts, args: Any, kwargs: dict[str, Any], device: torch.device
     ) -> tuple[Any, CachedResult | None]:
         """Run an operation whose result is on a fake device."""
-        if facts.indexed and self.hollow:
-            args = (args[0], expand_masks(args[1]), *args[2:])
-        fake_args, args, kwargs = args, map_tensors(self._inner, args), map_values(self._inner, kwargs)
-        if kwargs.get("device") is not None:
-            kwargs["device"] = META if self.hollow else CPU
+        fake_args, (args, kwargs) = args, self.inner_arguments(facts, args, kwargs)
         out = operation(*args, **kwargs)
-        if facts.empty and not self.hollow:
-            out.fill_(float("nan") if out.is_floating_point() else UNWRITTEN)
         cost = cost_of(operation, args, kwargs, out)
         self.ledger.add_work(cost)
         cached_result = cacheable_result(operation, args, out, device, cost)
         result = fake_args[0] if facts.in_place else map_tensors(lambda tensor: self.put(tensor, device), out)
         return result, cached_result
+
+    def inner_arguments(self, facts: OperationFacts, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The same arguments without fake devices: all tensors are hollow but for numbers without dimensions."""
+        if facts.indexed:
+            args = (args[0], expand_masks(args[1]), *args[2:])
+        args, kwargs = map_tensors(_as_hollow, args), map_tensors(_as_hollow, kwargs)
+        return args, kwargs if kwargs.get("device") is None else {**kwargs, "device": META}
 
     def _run_cached(self, cached_result: CachedResult, operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Repeat a cached operation on hollow tensors of the same signature."""
@@ -170,20 +176,10 @@ class FakeDevice(TorchDispatchMode):
             return map_tensors(lambda tensor: FakeTensor(tensor, cached_result.device, self), out)
         return map_tensors(lambda tensor: self.put(hollow_like(tensor), cached_result.device), cached_result.example)
 
-    def _inner(self, tensor: Tensor) -> Tensor:
-        if isinstance(tensor, FakeTensor):
-            return tensor.inner_tensor
-        return hollow_like(tensor) if self.hollow and tensor.ndim else tensor
-
     def put(self, inner_tensor: Tensor, device: torch.device) -> FakeTensor:
-        """Put a tensor of the CPU, or a hollow one, on a fake device."""
+        """Put a hollow tensor on a fake device."""
         self.ledger.add_storage(inner_tensor, device)
         return FakeTensor(inner_tensor, device, self)
-
-
-def map_values(function: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The same keywords with every tensor exchanged."""
-    return {name: map_tensors(function, value) for name, value in kwargs.items()}
 
 
 def _has_masks(indices: Any) -> bool:
@@ -203,10 +199,106 @@ def _refuse_mixed(operation: Any, facts: OperationFacts, args: Any, tensors: lis
         )
 
 
+def cache_key(operation: Any, args: Any, kwargs: Mapping[str, Any]) -> Hashable:
+    """Everything that the result of an operation on hollow tensors can depend on."""
+    return operation, signature(args), signature(tuple(kwargs.items())) if kwargs else None
+
+
+def signature(value: Any) -> Hashable:
+    """A tensor as its shape, strides, dtype and device; a number with its type, as 1 equals True."""
+    if isinstance(value, Tensor):
+        return getattr(value, "signature", None) or tensor_signature(value, value.device)  # a FakeTensor stores it
+    if isinstance(value, (list, tuple)):
+        return tuple([signature(item) for item in value])
+    return type(value), value
+
+
+def tensor_signature(tensor: Tensor, device: torch.device) -> Hashable:
+    """The signature of a tensor as if it were on this device."""
+    return tensor.shape, tensor.stride(), tensor.dtype, device
+
+
+def cacheable_result(operation: Any, args: Any, out: Any, device: torch.device, cost: Cost) -> CachedResult | None:
+    """The result of an operation on hollow tensors, if it can be cached."""
+    facts = facts_of(operation)
+    if facts.in_place:
+        return CachedResult("in_place", device, cost)
+    if facts.view:
+        return CachedResult("view", device, cost)
+    results, inputs = leaves(out), leaves(args)
+    result_storages, input_storages = set(map(_storage, results)), set(map(_storage, inputs))
+    if inputs and result_storages == {_storage(inputs[0])}:  # a view, whatever its schema says
+        return CachedResult("view", device, cost)
+    is_dense = all(_storage_bytes(result) == _storage_bytes(hollow_like(result)) for result in results)
+    has_own_storage = len(result_storages) == len(results) and not result_storages & input_storages
+    return CachedResult("new", device, cost, map_tensors(hollow_like, out)) if is_dense and has_own_storage else None
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _storage_bytes(tensor: Tensor) -> int:
+    return tensor.untyped_storage().nbytes()
+
+
+def hollow_like(tensor: Tensor) -> Tensor:
+    """A hollow tensor with the same shape, strides and dtype, in storage of its own."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
+
+
+def _as_hollow(tensor: Tensor) -> Tensor:
+    """The inner tensor, or a hollow one in place of a tensor on the CPU that is no number without dimensions."""
+    if isinstance(tensor, FakeTensor):
+        return tensor.inner_tensor
+    return hollow_like(tensor) if tensor.ndim else tensor
+
+
+def numbers(like: Tensor, dtype: torch.dtype) -> Tensor:
+    """Fake numbers on the CPU, in the shape of a tensor."""
+    shape = tuple(like.shape)
+    if dtype == torch.bool:
+        return torch.ones(shape, dtype=dtype)
+    if dtype.is_floating_point:
+        return torch.empty(shape).uniform_(0.5, 1.0, generator=DICE).to(dtype)
+    return torch.zeros(shape, dtype=dtype)
+
+
+def fake_numbers(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of an operation that copies numbers of a hollow tensor to the CPU."""
+    if operation is ATEN.copy_.default:
+        return args[0].copy_(numbers(args[1], args[0].dtype))
+    if operation is ATEN._to_copy.default:
+        return numbers(args[0], kwargs.get("dtype") or args[0].dtype)
+    if operation is ATEN._local_scalar_dense.default:
+        return numbers(args[0], args[0].dtype).item()
+    if operation is ATEN.equal.default:
+        return True
+    raise NotImplementedError(
+        f"{operation} needs numbers of a hollow tensor of shape {tuple(args[0].shape)}: add a case for it to "
+        "`fake_numbers` in rebinding/cost/fake_device.py"
+    )
+
+
+def expand_masks(indices: Any) -> list[Any]:
+    """Indices with masks of the CPU replaced by positions; the number of true entries of a hollow mask is unknown."""
+    expanded: list[Any] = []
+    for index in indices:
+        if index is None or index.dtype != torch.bool:
+            expanded.append(index)
+        elif index.device.type == "cpu":
+            expanded += index.nonzero(as_tuple=True)
+        else:
+            raise NotImplementedError(
+                f"a hollow mask of shape {tuple(index.shape)} is an index: its number of true entries is unknown"
+            )
+    return expanded
+
+
 def move_to_fake_device(model: nn.Module, fake_device: FakeDevice, places: Mapping[str, torch.device]) -> None:
     """Put a model's weights and buffers on fake devices, in place; `places` has the devices of modules, by path.
 
-    For a hollow fake device it is a model of meta tensors. Tied weights stay tied.
+    The model is one of meta tensors. Tied weights stay tied.
     """
     parameters: dict[int, nn.Parameter] = {}
     for path, module in model.named_modules():

@@ -1,31 +1,36 @@
-"""An evidence source that counts the cost of evidence and computes nothing.
+"""An evidence source that counts the cost of evidence and computes nothing, and the engine of `--cost` that makes it.
 
 The experiments' own code runs one block of each request on hollow tensors in the shape of the model
-(`rebinding.cost.loaded_model`). The surgeon's own rule cuts batches from the free memory, torch's own counter counts
+(`rebinding.cost.hollow_model`). The surgeon's own rule cuts batches from the free memory, torch's own counter counts
 FLOP, and memory is that of all live storage. All blocks of a request cost the same as the first one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from rebinding.cost.blocks import Part, first_block, shape_of
+from rebinding.cost.blocks import Part, first_block, name_of, shape_of
 from rebinding.cost.evidence import complete_evidence
 from rebinding.cost.fake_device import FakeDevice, fake_accelerator
-from rebinding.cost.lines import Line
-from rebinding.cost.loaded_model import RowCountingSurgeon
-from rebinding.cost.names import name_of
+from rebinding.cost.hollow_model import HollowModel, ModelFacts, RowCountingSurgeon, load_hollow, model_facts
+from rebinding.cost.table import Device, Line, ModelSize
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.activations import Activations
+from rebinding.evidence.store import Store
 from rebinding.experiments.search.request import Crossings, Losses, SearchedCircuit, Step
 from rebinding.experiments.table import experiment_of
-from rebinding.experiments.workbench import Workbench, tensor_requests
+from rebinding.experiments.workbench import REMEMBERED, Workbench, tensor_requests
+from rebinding.models import LoadedModel
+from rebinding.models.devices import check_dtype
 from rebinding.paper.circuit import Circuit
+from rebinding.study.engine import Session
+from rebinding.surgery.memory import SHARE
 
 BRANCHING = (Crossings, SearchedCircuit, Step, Losses)
 """Kinds of a search whose next step depends on the numbers of the last one: without numbers it has no cost."""
+Out = TypeVar("Out")
 Value = TypeVar("Value", Evidence, Activations)
 
 
@@ -35,27 +40,6 @@ class NotCosted(Exception):
     def __init__(self, kind: str) -> None:
         super().__init__(f"not costed: {kind}")
         self.kind = kind
-
-
-@dataclass(frozen=True, eq=False)
-class BlockCost:
-    """The cost of one block; it keeps `retained_bytes` in memory."""
-
-    rows: int
-    flop: float
-    bytes_moved: float
-    launches: float
-    seconds: float
-    temporary_bytes: int
-    retained_bytes: int
-
-    def times(self, repeats: float, once: BlockCost | None = None) -> BlockCost:
-        """The cost of doing all of it `repeats` times, but for `once`, in as much memory."""
-        costs = {}
-        for name in ("flop", "bytes_moved", "launches", "seconds"):
-            single = 0.0 if once is None else getattr(once, name)
-            costs[name] = single + repeats * (getattr(self, name) - single)
-        return replace(self, **costs)
 
 
 class CostSource:
@@ -69,13 +53,13 @@ class CostSource:
         """By the key of the request."""
         self.parts: dict[str, Part] = {}
         """The part of each request that a line was counted on, by the same key."""
-        self._evidence: dict[Hashable, tuple[Evidence, BlockCost]] = {}
-        self._tensors: dict[Hashable, tuple[Activations, BlockCost]] = {}
+        self._blocks: dict[Hashable, tuple[Any, Line]] = {}
+        """The value and the cost of every block that was run, by shape."""
 
     @property
     def missing_bytes(self) -> int:
         """Bytes that the requests keep in a run but not here, where only those of one block are kept."""
-        present = sum(cost.retained_bytes for _, cost in (*self._evidence.values(), *self._tensors.values()))
+        present = sum(cost.retained_bytes for _, cost in self._blocks.values())
         return sum(line.retained_bytes for line in self.lines.values()) - present
 
     def get(self, request: Request) -> Evidence:
@@ -84,13 +68,9 @@ class CostSource:
             raise NotCosted(request.KIND.name)
         for needed in tensor_requests(request):
             self._add_tensors(needed)
-        part = first_block(request, self.bench)
-        measure = experiment_of(type(request)).evidence
-
-        def run(of: Request) -> tuple[Evidence, BlockCost]:
-            return self._cost_once(self._evidence, of, lambda: measure(self.bench, of))
-
-        (block, cost), once = run(part.request), None if part.once is None else run(part.once)[1]
+        part, measure = first_block(request, self.bench), experiment_of(type(request)).evidence
+        block, cost = self._run_once(part.request, measure)
+        once = None if part.once is None else self._run_once(part.once, measure)[1]
         cost = cost.times(part.repeats, once)
         self._add_line(request, part, cost, int(cost.retained_bytes * part.n / part.block))
         anatomy = self.bench.loaded_model.anatomy
@@ -105,26 +85,21 @@ class CostSource:
         """Add the cost of tensors. Their size does not depend on the prompts of the mean: those of a block will do."""
         if request.key in self.lines:
             return
-        part = first_block(request, self.bench)
-        compute = experiment_of(type(request)).tensors
-        tensors, cost = self._cost_once(
-            self._tensors, part.request, lambda: Activations(compute(self.bench, part.request))
-        )
+        part, compute = first_block(request, self.bench), experiment_of(type(request)).tensors
+        tensors, cost = self._run_once(part.request, lambda bench, block: Activations(compute(bench, block)))
         self.bench.get_or_compute(request, lambda: tensors)
         self._add_line(request, part, cost, cost.retained_bytes)
 
-    def _cost_once(
-        self, costs: dict[Hashable, tuple[Value, BlockCost]], request: Request, run: Callable[[], Value]
-    ) -> tuple[Value, BlockCost]:
-        """Run one block, unless `costs` has one of the same shape."""
-        shape = shape_of(request, self.bench.prompts)
-        if shape not in costs:
-            costs[shape] = self._measure(run)
-        return costs[shape]
+    def _run_once(self, block: Request, compute: Callable[[Workbench, Any], Value]) -> tuple[Value, Line]:
+        """The value and the cost of a block. It is run unless one of the same shape was."""
+        shape = shape_of(block, self.bench.prompts)
+        if shape not in self._blocks:
+            self._blocks[shape] = self._measure(lambda: compute(self.bench, block))
+        return self._blocks[shape]
 
-    def _measure(self, run: Callable[[], Value]) -> tuple[Value, BlockCost]:
-        """Run a block and measure its cost. Recordings of earlier blocks are dropped: in a run only the last few
-        remain, and may not be used again."""
+    def _measure(self, run: Callable[[], Value]) -> tuple[Value, Line]:
+        """Run a block and measure its cost, as a line without a name. Recordings of earlier blocks are dropped: in a
+        run only the last few remain, and may not be used again."""
         ledger, device, surgeon = self.fake_device.ledger, fake_accelerator(), self.bench.surgeon
         assert isinstance(surgeon, RowCountingSurgeon), "costs are added up on a hollow bench"
         surgeon.recordings.entries.clear()
@@ -133,7 +108,10 @@ class CostSource:
         before = ledger.live[device]
         with self.fake_device:
             result = run()
-        return result, BlockCost(
+        return result, Line(
+            name="",
+            n=0,
+            blocks=1,
             rows=max(surgeon.row_counts, default=0),
             flop=ledger.flop,
             bytes_moved=ledger.bytes_moved,
@@ -143,18 +121,60 @@ class CostSource:
             retained_bytes=max(0, ledger.live[device] - surgeon.recordings.bytes() - before),
         )
 
-    def _add_line(self, request: Request, part: Part, cost: BlockCost, retained_bytes: int) -> None:
+    def _add_line(self, request: Request, part: Part, cost: Line, retained_bytes: int) -> None:
         self.parts[request.key] = part
         whole = cost.times(part.n / part.block)
-        self.lines[request.key] = Line(
-            name_of(request),
-            part.n,
-            part.blocks,
-            cost.rows,
-            whole.flop,
-            whole.bytes_moved,
-            whole.launches,
-            whole.seconds,
-            cost.temporary_bytes,
-            retained_bytes,
+        self.lines[request.key] = replace(
+            whole, name=name_of(request), n=part.n, blocks=part.blocks, retained_bytes=retained_bytes
         )
+
+
+class CostEngine:
+    """Counts costs on a device; `tokens` is the length of prompts, None for that of the model's own tokenizer."""
+
+    def __init__(self, device: Device, tokens: int | None = None) -> None:
+        self.device = device
+        self.tokens = tokens
+        self.fake_device = FakeDevice()
+        self.fake_device.ledger.rate, self.fake_device.ledger.bandwidth = device.rate, device.bandwidth
+        self._facts: dict[LoadedModel, ModelFacts] = {}
+        self._sources: list[CostSource] = []
+
+    def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> HollowModel:
+        facts = model_facts(name, self.tokens)
+        model = load_hollow(
+            name,
+            self.fake_device,
+            dtype=check_dtype(dtype),
+            tokens=facts.tokens,
+            budget=self._free_memory,
+            config=facts.config,
+        )
+        self._facts[model] = facts
+        return model
+
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
+        facts, bench = self._facts[loaded_model], Workbench(loaded_model, skip_prompts=skip_prompts)
+        source = CostSource(bench, self.fake_device, facts.heads)
+        self._sources.append(source)
+        return Session(loaded_model, bench.prompts, source, facts.form)
+
+    def size_of(self, session: Session) -> ModelSize:
+        """The sizes of a session's model."""
+        facts = self._facts[session.loaded_model]
+        assert isinstance(session.source, CostSource)
+        return ModelSize(facts.name, facts.tokens, session.source.weights, facts.circuit_of)
+
+    def finish(self, job: Callable[[], Out]) -> Out:
+        return job()
+
+    def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
+        """Nothing is computed, so nothing can be computed beforehand."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _free_memory(self) -> int:
+        """The bytes that a batch may take, after what a run keeps by then."""
+        reserved = REMEMBERED + sum(source.missing_bytes for source in self._sources)
+        return int(max(0, self.device.memory - self.fake_device.ledger.live[fake_accelerator()] - reserved) * SHARE)

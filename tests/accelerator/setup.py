@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module, attach_execution_device_hook
 
-from rebinding.cost.fake_device import FakeDevice, fake_accelerator, move_to_fake_device
-from rebinding.cost.ledger import Wait
+from rebinding.cost.fake_device import fake_accelerator, move_to_fake_device
 from rebinding.evidence import Evidence, Request
 from rebinding.experiments.binding.request import request_shifts
 from rebinding.experiments.circuit.request import Means, request_ablation, request_pruning
@@ -25,6 +24,7 @@ from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build, parse
 from rebinding.surgery import Anatomy
+from tests.accelerator.cpu_backed import CpuBackedDevice, Wait
 
 LOOPS = frozenset({"replay", "replay_frozen", "run_mean_ablated", "run_layer", "before_layer", "attention"})
 """Functions of the surgeon that go through layers, or are called in each."""
@@ -36,15 +36,15 @@ class Place:
 
     cpu: Workbench
     on_device: Workbench
-    fake_device: FakeDevice
+    fake_device: CpuBackedDevice
     anatomy: Anatomy
     circuit: Circuit
 
     def measure(self, request: Request) -> tuple[Evidence, list[Wait]]:
         """Evidence from there, and where the program waited for the device to compute it."""
         with self.fake_device:
-            self.fake_device.ledger.reset()
-            return self.on_device.get(request), self.fake_device.ledger.waits
+            self.fake_device.waits = []
+            return self.on_device.get(request), self.fake_device.waits
 
 
 def waits_in_loops(waits: list[Wait]) -> list[Wait]:
@@ -54,7 +54,7 @@ def waits_in_loops(waits: list[Wait]) -> list[Wait]:
 
 def place_model(name: str, devices: int) -> Place:
     """`planted:NAME` on one or two devices, checked there as any subject is when it is loaded."""
-    cpu_model, device_model, fake_device = load(f"planted:{name}"), load(f"planted:{name}"), FakeDevice()
+    cpu_model, device_model, fake_device = load(f"planted:{name}"), load(f"planted:{name}"), CpuBackedDevice()
     model: Any = device_model.model
     places = split(device_model, devices)
     with fake_device:

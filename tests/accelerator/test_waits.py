@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from rebinding.cost.ledger import Wait
+from tests.accelerator.cpu_backed import Wait
 from tests.accelerator.setup import Place, place_model, requests
 
 KINDS = ("paths A", "ablation groups", "roles pointer", "binding isolated", "diagnostic")

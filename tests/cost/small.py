@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rebinding.cost.fake_device import FakeDevice
-from rebinding.cost.loaded_model import RowCountingSurgeon, load_hollow
+from rebinding.cost.hollow_model import RowCountingSurgeon, load_hollow
 from rebinding.cost.source import CostSource
 from rebinding.evidence import Request
 from rebinding.experiments.table import experiment_of
@@ -45,7 +45,7 @@ def hollow_bench(fake_device: FakeDevice, size: str = "small") -> Workbench:
 
 
 def make_source(heads: Circuit = HEADS) -> CostSource:
-    fake_device = FakeDevice(hollow=True)
+    fake_device = FakeDevice()
     return CostSource(hollow_bench(fake_device), fake_device, heads)
 
 

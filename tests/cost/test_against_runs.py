@@ -61,7 +61,7 @@ def run(bench: Workbench, request: Request) -> tuple[int, int]:
 
 @pytest.fixture(scope="module", params=SIZES)
 def benches(request: pytest.FixtureRequest) -> tuple[FakeDevice, Workbench, Workbench]:
-    fake_device = FakeDevice(hollow=True)
+    fake_device = FakeDevice()
     bench = hollow_bench(fake_device, request.param)
     return fake_device, bench, real(bench, request.param)
 

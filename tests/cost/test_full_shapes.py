@@ -11,9 +11,9 @@ import pytest
 
 from claims.catalogue import catalogue
 from fixtures.cost import CostedModel
-from rebinding.cost.engine import CostEngine
-from rebinding.cost.gates import PassingGates
-from rebinding.cost.lines import Device
+from rebinding.cost.evidence import PassingGates
+from rebinding.cost.source import CostEngine
+from rebinding.cost.table import Device
 from rebinding.models import ALIASES
 from rebinding.study.log import EvidenceLog
 from rebinding.study.model_spec import parse_model

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.cost.model_facts import STAND_IN, model_facts, published, stretched
+from rebinding.cost.hollow_model import STAND_IN, model_facts, published, stretched
 from rebinding.experiments.prompts import Prompts
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebinding.cost.model_facts import STAND_IN
+from rebinding.cost.hollow_model import STAND_IN
 from rebinding.models import ALIASES
 from tests.claims.run_claims import assert_ok, run
 from tests.claims.test_options import settings

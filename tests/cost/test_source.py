@@ -10,8 +10,8 @@ import pytest
 
 from rebinding.cost.blocks import first_block
 from rebinding.cost.fake_device import FakeDevice, fake_accelerator
-from rebinding.cost.lines import Costs, Line, ModelSize, grouped
 from rebinding.cost.source import CostSource, NotCosted
+from rebinding.cost.table import Costs, Line, ModelSize, grouped
 from rebinding.evidence import Request
 from rebinding.experiments.binding.conditions import Shift
 from rebinding.experiments.binding.request import request_shifts
@@ -94,7 +94,7 @@ def test_the_cost_of_a_block_does_not_depend_on_earlier_blocks() -> None:
     request = request_ability(source.bench.prompts, source.bench.prompts.design("published"), 40)
     lines = []
     for _ in range(2):
-        source._evidence.clear()
+        source._blocks.clear()
         source.get(request)
         lines.append(source.lines[request.key])
     assert lines[0] == lines[1]
@@ -134,13 +134,13 @@ def test_the_op_cache_does_not_change_costs() -> None:
 def test_a_second_block_uses_the_op_cache(source: CostSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run on 48 layers makes millions of operations; at a millisecond each it would not end in an hour."""
     uncached: list[Any] = []
-    run_on_device = FakeDevice._run_on_device
+    run_on_device = FakeDevice.run_on_device
 
     def count(self: FakeDevice, operation: Any, *args: Any) -> Any:
         uncached.append(operation)
         return run_on_device(self, operation, *args)
 
-    monkeypatch.setattr(FakeDevice, "_run_on_device", count)
+    monkeypatch.setattr(FakeDevice, "run_on_device", count)
     counts = []
     for n in (3, 3):
         uncached.clear()
