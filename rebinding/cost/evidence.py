@@ -10,7 +10,7 @@ gates request their evidence and always pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -121,7 +121,7 @@ def _fillers(request: Paths, heads: Circuit, layers: int, width: int) -> Iterato
 
 
 class PassingGates(Gates):
-    """The gates of a model that does the task and whose replays are exact."""
+    """The gates of a model that does the task, whose replays are exact and whose groups act."""
 
     def check_replays(self, boxes: int) -> Iterator[Gate]:
         return map(_passed, super().check_replays(boxes))
@@ -134,6 +134,9 @@ class PassingGates(Gates):
 
     def check_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
         return _passed(super().check_chance(session, stories, n, cut))
+
+    def check_group(self, circuit: Circuit, group: str, heads: Sequence[Head], origin: str) -> Gate:
+        return _passed(super().check_group(circuit, group, heads, origin))
 
 
 def _passed(gate: Gate) -> Gate:
