@@ -29,7 +29,7 @@ from rebinding.cost.evidence import PassingGates
 from rebinding.cost.source import CostEngine
 from rebinding.cost.table import Device, Line, grouped
 from rebinding.evidence import Request
-from rebinding.evidence.activations import Activations
+from rebinding.evidence.store import Activations
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.table import experiment_of
 from rebinding.experiments.workbench import Workbench, tensor_requests

@@ -22,7 +22,7 @@ from rebinding.engines.distributed import DistributedEngine
 from rebinding.engines.on_ray import RayWorkerPool
 from rebinding.engines.worker import Address, Task
 from rebinding.evidence import Evidence
-from rebinding.evidence.activations import Activations
+from rebinding.evidence.store import Activations
 from rebinding.experiments.circuit.request import Comparison, request_ablation
 from rebinding.experiments.paths.measure import discover_circuit
 from rebinding.experiments.paths.request import conventions_of_plant, draw_noise_pairs
@@ -31,7 +31,7 @@ from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build, parse
 from rebinding.study.engine import Session
-from rebinding.study.sizes import PAPER
+from rebinding.study.model_under_test import PAPER
 from rebinding.task.designs import DesignName, ModeName
 
 NAME = "planted:pointer@gemma3"

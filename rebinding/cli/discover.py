@@ -43,7 +43,7 @@ from rebinding.models.loaded_model import owner_of
 from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import save, to_json
 from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
-from rebinding.study.engine import Engine, InProcessEngine, Session
+from rebinding.study.engine import Engine, Session
 from rebinding.study.model_spec import parse_model
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.sites import Scope
@@ -317,13 +317,12 @@ def discover_circuit(
 
 def _search_all_positions(options: argparse.Namespace, engine: Engine, store: Store | None) -> int:
     """Run position-free discovery, in one process: it decides after every block what to search next."""
-    if not isinstance(engine, InProcessEngine):
+    if not engine.is_local:
         raise ValueError("--positions all is a search in one process; leave --engine out, or --positions all")
     if names := changed_options(options, OF_STAGES):
         raise ValueError(f"--positions all has no stages: leave {names} out, or --positions all")
     loaded_model = load(options.model, dtype=options.dtype, device=options.device)
-    shelf = None if store is None else store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
-    return _run_search(options, Workbench(loaded_model, shelf))
+    return _run_search(options, Workbench(loaded_model, store))
 
 
 def changed_options(options: argparse.Namespace, defaults: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ FLOP, and memory is that of all live storage. All blocks of a request cost the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,20 +17,18 @@ from rebinding.cost.fake_device import FakeDevice, fake_accelerator
 from rebinding.cost.hollow_model import HollowModel, ModelFacts, RowCountingSurgeon, load_hollow, model_facts
 from rebinding.cost.table import Device, Line, ModelSize
 from rebinding.evidence import Evidence, Request
-from rebinding.evidence.activations import Activations
-from rebinding.evidence.store import Store
+from rebinding.evidence.store import Activations, Store
 from rebinding.experiments.search.request import Crossings, Losses, SearchedCircuit, Step
 from rebinding.experiments.table import experiment_of
 from rebinding.experiments.workbench import REMEMBERED, Workbench, tensor_requests
 from rebinding.models import LoadedModel
 from rebinding.models.devices import check_dtype
 from rebinding.paper.circuit import Circuit
-from rebinding.study.engine import Session
+from rebinding.study.engine import Engine, Session
 from rebinding.surgery.memory import SHARE
 
 BRANCHING = (Crossings, SearchedCircuit, Step, Losses)
 """Kinds of a search whose next step depends on the numbers of the last one: without numbers it has no cost."""
-Out = TypeVar("Out")
 Value = TypeVar("Value", Evidence, Activations)
 
 
@@ -129,7 +127,7 @@ class CostSource:
         )
 
 
-class CostEngine:
+class CostEngine(Engine):
     """Counts costs on a device; `tokens` is the length of prompts, None for that of the model's own tokenizer."""
 
     def __init__(self, device: Device, tokens: int | None = None) -> None:
@@ -164,15 +162,6 @@ class CostEngine:
         facts = self._facts[session.loaded_model]
         assert isinstance(session.source, CostSource)
         return ModelSize(facts.name, facts.tokens, session.source.weights, facts.circuit_of)
-
-    def finish(self, job: Callable[[], Out]) -> Out:
-        return job()
-
-    def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
-        """Nothing is computed, so nothing can be computed beforehand."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def _free_memory(self) -> int:
         """The bytes that a batch may take, after what a run keeps by then."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rebinding.engines.distributed import DistributedEngine
 from rebinding.engines.on_ray import EngineError, RayWorkerPool
-from rebinding.study.engine import Engine, InProcessEngine
+from rebinding.study.engine import Engine
 
 THREADS = "OMP_NUM_THREADS"
 
@@ -31,7 +31,7 @@ class Choice:
             for name, value in ray_options.items():
                 if value is not None:
                     raise EngineError(f"{name} {value}: without --engine ray there are no workers; add --engine ray")
-            return InProcessEngine()
+            return Engine()
         if self.workers is not None and self.workers < 1:
             raise EngineError(f"--workers {self.workers}: at least one worker is needed; give 1 or more")
         if self.per_model is not None and self.per_model < 0:

@@ -17,12 +17,11 @@ from tqdm import tqdm
 from rebinding.engines.on_ray import RayWorkerPool
 from rebinding.engines.worker import Address, LoadOptions, Memory, Outcome, Task
 from rebinding.evidence import Evidence, OnPrompts, PromptSet, Request
-from rebinding.evidence.activations import Activations
-from rebinding.evidence.store import Content, Store, shelf_of
+from rebinding.evidence.store import Activations, Content, Store
 from rebinding.experiments.table import experiment_of
 from rebinding.experiments.workbench import Workbench, tensor_requests
 from rebinding.models import LoadedModel, ModelError
-from rebinding.study.engine import Session
+from rebinding.study.engine import Engine, Session
 
 Out = TypeVar("Out")
 Job: TypeAlias = Callable[[], object]
@@ -40,8 +39,10 @@ class MissingOutcomes(Exception):
         self.tasks = tasks
 
 
-class DistributedEngine:
+class DistributedEngine(Engine):
     """An engine whose workers compute and whose driver writes the store."""
+
+    is_local = False
 
     def __init__(self, create_pool: Callable[[], RayWorkerPool]) -> None:
         self._create_pool = create_pool
@@ -68,8 +69,7 @@ class DistributedEngine:
             self._store = DriverStore(store)
         if self._store.folder != store:
             raise ValueError(f"this engine keeps evidence in {self._store.folder}; make another engine for {store}")
-        shelf = shelf_of(self._store, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
-        bench = Workbench(loaded_model, shelf, skip_prompts=skip_prompts)
+        bench = Workbench(loaded_model, self._store, skip_prompts=skip_prompts)
         load_options = next(options for options, model in self._models.items() if model is loaded_model)
         return Session(loaded_model, bench.prompts, DriverSource(bench, load_options, self._failed))
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from rebinding.engines.worker import Address, Outcome, Task, Worker, pack
-from rebinding.evidence.activations import Activations
+from rebinding.evidence.store import Activations
 from rebinding.models import ModelError
 
 TRIES = 6

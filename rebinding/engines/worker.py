@@ -18,8 +18,7 @@ from typing import NoReturn, TypeAlias
 import torch
 
 from rebinding.evidence import Evidence, Request
-from rebinding.evidence.activations import Activations
-from rebinding.evidence.store import Content, Store, shelf_of
+from rebinding.evidence.store import Activations, Content, Store
 from rebinding.experiments.table import experiment_of
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, ModelError, load
@@ -131,9 +130,7 @@ class Worker:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             loaded_model = load(load_options.name, dtype=load_options.dtype, device=load_options.device)
-            self.bench = Workbench(
-                loaded_model, shelf_of(self.memory, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
-            )
+            self.bench = Workbench(loaded_model, self.memory)
             self.loaded_options = load_options
         return self.bench
 

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from filelock import FileLock
 
@@ -21,12 +20,6 @@ DIGITS = 64
 
 class Damaged(ValueError):
     """A shard that is not valid, and why."""
-
-
-class Savable(Protocol):
-    """The content of a shard."""
-
-    def save(self, path: Path, address: str | None = None) -> None: ...
 
 
 def checksum_path(path: Path) -> Path:
@@ -59,7 +52,7 @@ def plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def write(path: Path, content: Savable, address: str) -> None:
+def write(path: Path, save: Callable[[Path], None]) -> None:
     """Write a shard and its note. It appears completely or not at all; a shard without its note is not used.
 
     The caller holds the shard's lock. Partial files of a process that was killed while it wrote this shard are removed.
@@ -67,7 +60,7 @@ def write(path: Path, content: Savable, address: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     for partial in path.parent.glob(f".{path.stem}.*.part"):
         partial.unlink(missing_ok=True)
-    put_in_place({path: lambda part: content.save(part, address)})
+    put_in_place({path: save})
     with path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     put_in_place({checksum_path(path): lambda part: write_text(part, f"{checksum}\n")})

@@ -12,15 +12,19 @@ import importlib.metadata
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
 from rebinding.evidence import Evidence
-from rebinding.evidence.activations import Activations
 from rebinding.evidence.request import digest
 from rebinding.evidence.shards import check, checksum_path, plain, taking_turns, write
-from rebinding.evidence.sources import code_hash
 
 DEFAULT_FOLDER = ".rebinding"
 VARIABLE = "REBINDING_STORE"
@@ -28,6 +32,35 @@ LIBRARIES = ("torch", "transformers")
 """Libraries whose next version may round differently."""
 LONGEST_ADDRESS = 1000
 """Bytes of a note's first line that are read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """Tensors of a model that several experiments use: means of head outputs, of queries, of keys. A round trip through
+    a file keeps every bit."""
+
+    tensors: Mapping[str, Tensor]
+    SUFFIX: ClassVar[str] = ".safetensors"
+
+    def save(self, path: Path, address: str | None = None) -> None:
+        """Write as safetensors; in a store the header has the shard's address."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
+        try:
+            save_file(tensors, path, None if address is None else {"address": address})
+        except SafetensorError as error:  # a full disk, in the library's own words
+            raise OSError(f"{path} cannot be written ({error})") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Activations:
+        """Read what `save` wrote, onto the CPU; the caller moves a tensor to its device."""
+        return cls(load_file(path))
+
+    @staticmethod
+    def address(path: Path) -> str | None:
+        """The address in a file's header; its tensors are not read."""
+        with safe_open(path, framework="pt") as file:
+            address: str | None = (file.metadata() or {}).get("address")
+        return address
 
 
 @dataclass(frozen=True)
@@ -123,7 +156,8 @@ class Store:
 
     def put(self, experiment: str, key: str, content: Content) -> None:
         """Write a shard, and replace an existing one."""
-        write(self.path(type(content), experiment, key), content, _address(experiment, key))
+        path, address = self.path(type(content), experiment, key), _address(experiment, key)
+        write(path, lambda part: content.save(part, address))
 
     def remember(self, kind: type[Content], experiment: str, key: str, compute: Callable[[], Content]) -> Content:
         """Return the shard if it exists, else compute and store it. A second process waits, then reads.
@@ -158,31 +192,18 @@ class Store:
                 checksum_path(entry.path).unlink(missing_ok=True)
         return len(entries)
 
-    def shelf(self, *, loaded_model: str, dtype: str) -> Shelf:
-        """The part of the store that belongs to a model, named by its fingerprint."""
-        return shelf_of(self, loaded_model=loaded_model, dtype=dtype)
+
+@cache
+def library_versions() -> Mapping[str, str]:
+    """The installed versions of the numerical libraries."""
+    return MappingProxyType({name: importlib.metadata.version(name) for name in LIBRARIES})
 
 
-@dataclass(frozen=True)
-class Shelf:
-    """A store with a part of the content of its shards' keys, such as the model and the dtype."""
-
-    store: Shards
-    about: Mapping[str, Any]
-
-    def of(self, *modules: str, settings: Mapping[str, Any]) -> Shelf:
-        """The shelf of an experiment. The source of `modules`, with all that they import, determines its numbers."""
-        return replace(self, about={**self.about, "code": code_hash(*modules), "settings": dict(settings)})
-
-    def key(self, content: Any) -> str:
-        """The key of the shard with this `content` (plain JSON: prompts, candidates)."""
-        return digest({**self.about, "content": content})
-
-
-def shelf_of(store: Shards, *, loaded_model: str, dtype: str) -> Shelf:
-    """The part of any store that belongs to a model, named by its fingerprint."""
-    libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    return Shelf(store, {"subject": loaded_model, "dtype": dtype, "libraries": libraries})
+def cache_key(fingerprint: str, dtype: str, code: str, content: Any) -> str:
+    """The key of the shard with this `content` (plain JSON: prompts, candidates) of a model. `code` is the hash of the
+    source that determines its numbers."""
+    about = {"subject": fingerprint, "dtype": dtype, "libraries": dict(library_versions())}
+    return digest({**about, "code": code, "content": content})
 
 
 def _address(experiment: str, key: str) -> str:

@@ -12,9 +12,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rebinding.evidence import Evidence, OnPrompts, Request
-from rebinding.evidence.activations import Activations
 from rebinding.evidence.request import describe, join, part_of
-from rebinding.evidence.store import Content, Shelf
+from rebinding.evidence.sources import code_hash
+from rebinding.evidence.store import Activations, Content, Shards, cache_key
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.table import experiment_of
 from rebinding.models import LoadedModel
@@ -38,21 +38,22 @@ def tensor_requests(value: Any) -> Iterator[Request]:
 
 
 class Workbench:
-    """An evidence source: a model with its prompts, and a shelf of the store if evidence is stored."""
+    """An evidence source: a model with its prompts, and a store if evidence is stored."""
 
     def __init__(
         self,
         loaded_model: LoadedModel,
-        shelf: Shelf | None = None,
+        store: Shards | None = None,
         *,
         prompts: Prompts | None = None,
         skip_prompts: int = 0,
     ) -> None:
         self.loaded_model = loaded_model
-        self.shelf = shelf
+        self.store = store
         self.prompts = prompts or Prompts(loaded_model.encoder(), skip_prompts=skip_prompts)
         self._memory: dict[Hashable, Any] = {}
-        self._shelves: dict[str, Shelf] = {}
+        self._code: dict[str, str] = {}
+        """The hash of the code that the results of a module depend on: its own, the surgeon's, and all they import."""
 
     @cached_property
     def surgeon(self) -> Surgeon:
@@ -122,24 +123,19 @@ class Workbench:
 
     def address(self, request: Request) -> tuple[str, str]:
         """The kind and the key under which the store has the evidence, or the tensors, of a request."""
-        return request.KIND.name, self._shelf(experiment_of(type(request)).run).key(request.key)
+        module, model = experiment_of(type(request)).run.__module__, self.loaded_model
+        if module not in self._code:
+            self._code[module] = code_hash(module, type(self.surgeon).__module__)
+        return request.KIND.name, cache_key(model.fingerprint, model.dtype, self._code[module], request.key)
 
     def holds(self, kind: type[Content], request: Request) -> bool:
         """Whether the store has the evidence, or the tensors, of a request."""
-        return self.shelf is not None and self.shelf.store.holds(kind, *self.address(request))
+        return self.store is not None and self.store.holds(kind, *self.address(request))
 
     def _remember(self, kind: type[Content], request: Request, compute: Callable[[], Content]) -> Content:
-        if self.shelf is None:
+        if self.store is None:
             return compute()
-        return self.shelf.store.remember(kind, *self.address(request), compute)
-
-    def _shelf(self, function: Callable[..., Any]) -> Shelf:
-        """The shelf for results of a function; its code and that of the surgeon are part of the address."""
-        assert self.shelf is not None
-        name = function.__module__
-        if name not in self._shelves:
-            self._shelves[name] = self.shelf.of(name, type(self.surgeon).__module__, settings={})
-        return self._shelves[name]
+        return self.store.remember(kind, *self.address(request), compute)
 
     def _with_progress(self, request: Request, blocks: list[Request]) -> Iterator[Request]:
         """Blocks with a progress bar on a terminal. Stored blocks count as done from the start, so the remaining time

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from rebinding.evidence import Evidence, Kind
+from rebinding.evidence.evidence import read_table
 from rebinding.evidence.request import Facet
-from rebinding.evidence.tables import read_table
 from rebinding.experiments.circuit.request import PRUNING
 from rebinding.paper.numbers import PublishedNumber, numbers
 from rebinding.report.figures.figure import has_facets

@@ -7,10 +7,10 @@ The claims, their gates and their rules are the real ones; no model is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import pandas as pd
 import torch
@@ -39,7 +39,7 @@ from rebinding.simulate.circuits import (
     simulate_stream,
 )
 from rebinding.simulate.tracing import simulate_answered, simulate_diagnostic, simulate_map, simulate_mention
-from rebinding.study.engine import Session
+from rebinding.study.engine import Engine, Session
 from rebinding.surgery.anatomy import NOWHERE, Anatomy, LayerParts, Mask
 from rebinding.task.chat import form_of
 from rebinding.task.prompts import Encoder
@@ -91,9 +91,6 @@ def simulator_of(kind: type[Request]) -> Simulator:
     return SIMULATORS[name]
 
 
-Out = TypeVar("Out")
-
-
 class Simulated:
     """The evidence of one sample of a world. Two requests on the same prompts get paired numbers."""
 
@@ -124,7 +121,7 @@ def convention_of(request: Request) -> str:
     return "paper places, text direction" if request.mode == "paper" else "published places, code direction"
 
 
-class SimulatedEngine:
+class SimulatedEngine(Engine):
     """An engine without computation: a session draws its evidence from one sample of its model's world."""
 
     def __init__(self, run: Run) -> None:
@@ -137,15 +134,6 @@ class SimulatedEngine:
         prompts = shared_prompts(skip_prompts)
         form = checkpoint(self.run.world.model).chat
         return Session(loaded_model, prompts, Simulated(prompts, self.run), form)
-
-    def finish(self, job: Callable[[], Out]) -> Out:
-        return job()
-
-    def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
-        """Nothing to prepare: evidence is drawn on request."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from rebinding.evidence.request import EvidenceSource
 from rebinding.evidence.store import Store
@@ -28,52 +28,34 @@ class Session:
     form: Form | None = None
 
 
-class Engine(Protocol):
-    """Computes the evidence of a run.
+class Engine:
+    """Computes the evidence of a run: each piece in this process, when it is requested. Others override this.
 
     A *job* is a function that requests evidence: the test of a claim, a discovery. It may be started several times and
     completes in the last call; so it must not rely on being called once.
     """
 
+    is_local: ClassVar[bool] = True
+    """Whether models run in this process."""
+
     def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         """A model by name; the engine decides where its weights are."""
-        ...
-
-    def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
-        """The prompts and the evidence source of a model; the first `skip_prompts` prompts are skipped."""
-        ...
-
-    def finish(self, job: Callable[[], Out]) -> Out:
-        """Run a job until no evidence is missing, and return its result."""
-        ...
-
-    def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
-        """Compute the evidence that these jobs request, in parallel where possible; their results are discarded."""
-        ...
-
-    def close(self) -> None:
-        """Release the workers; no request follows."""
-        ...
-
-
-class InProcessEngine:
-    """Computes each piece of evidence in this process, when it is requested."""
-
-    def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         if origin(name).kind == "planted" and store is not None:
             return load_remembered(name, store, dtype=dtype, device=device)
         return load(name, dtype=dtype, device=device)
 
     def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
-        shelf = store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype) if store else None
-        bench = Workbench(loaded_model, shelf, skip_prompts=skip_prompts)
+        """The prompts and the evidence source of a model; the first `skip_prompts` prompts are skipped."""
+        bench = Workbench(loaded_model, store, skip_prompts=skip_prompts)
         return Session(loaded_model, bench.prompts, bench)
 
     def finish(self, job: Callable[[], Out]) -> Out:
+        """Run a job until no evidence is missing, and return its result."""
         return job()
 
     def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
-        """Do nothing: evidence is computed on request."""
+        """Compute the evidence that these jobs request, in parallel where possible; their results are discarded. Here
+        evidence is computed on request, so no job begins."""
 
     def close(self) -> None:
-        """Do nothing: there are no workers."""
+        """Release what the engine holds; no request follows. Here it is nothing."""

@@ -1,11 +1,11 @@
-"""A model under test: how it is loaded, and what was planted in it.
+"""A model under test: how it is loaded, on how much it is judged, and what was planted in it.
 
 Tests of claims see a `Study`, which hides both.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,25 +23,67 @@ from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
 from rebinding.paper.numbers import circuit as published_circuit
 from rebinding.paper.procedure import Procedure, ProcedureName, builtin_procedure
 from rebinding.planted import Declared, Truth
+from rebinding.planted.truth import directions_of
 from rebinding.study.engine import Session
 from rebinding.study.model_spec import ModelSpec
 from rebinding.study.plants import declared
 from rebinding.study.settings import ALL_POSITIONS, STAGES, Settings
-from rebinding.study.sizes import Sizes, UsualSizes
 from rebinding.task.chat import Form
 from rebinding.task.designs import DesignName
 
 QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "heads": "share", "roles": "dlogit"}
 """The kind of a plant's printed number, by the first part of its name; other names end with the kind."""
+PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned": 50}
+"""Default numbers of prompts on the paper's models."""
+PLANTED = {"able": 60, "able_wide": 40, "paths": 36, "evaluated": 72, "pruned": 36}
+"""The same on planted models. `evaluated` is the largest number of any row: one run serves all rows."""
+DIRECTIONS, FEWEST_DIRECTIONS = 100, 24
+PLANTED_SETS = 6
+"""The largest number of sets of directions on planted models; fewer than five decide nothing."""
+DRAWS, PLANTED_DRAWS = 200, 48
+"""Random directions; 48 suffice to decide that nine in ten have a smaller effect, where all but one have."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers of prompts and of random directions on which a model is judged: those of the claim, the paper or the
+    plant. `samples` replaces all numbers of prompts, if given."""
+
+    plant: Declared | None
+    samples: int | None
+
+    def of_claim(self, claim: Claim) -> int:
+        """How many prompts a claim is judged on."""
+        truth = None if self.plant is None else self.plant.truth.get(claim.id)
+        return self.samples or (truth.n if truth else claim.n)
+
+    def of(self, kind: str) -> int:
+        """The number of prompts of evidence that serves several claims; `kind` is a key of `PAPER`."""
+        return self.samples or (PLANTED if self.plant else PAPER)[kind]
+
+    def sets(self, most: int) -> int:
+        """The number of measured sets of directions, where a procedure has `most`."""
+        return min(most, PLANTED_SETS) if self.plant else most
+
+    def directions(self, sets: int) -> int:
+        """The number of prompts over which a slot's directions are averaged, in each of `sets` sets. On a plant, the
+        effect of words averages out over all sets together."""
+        if self.plant is None:
+            return self.samples or DIRECTIONS
+        return max(FEWEST_DIRECTIONS, directions_of(self.plant.mechanism) // sets)
+
+    @property
+    def draws(self) -> int:
+        """The number of random directions."""
+        return PLANTED_DRAWS if self.plant else DRAWS
 
 
 class ModelUnderTest:
     """A model, loaded when its first evidence is computed."""
 
-    def __init__(self, spec: ModelSpec, settings: Settings, sizes: Sizes | None = None) -> None:
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         self.spec = spec
         self.settings = settings
-        self._sizes = sizes
         self._refused: dict[str, ModelError | CircuitError] = {}
         """The errors of models that could not be loaded."""
 
@@ -126,7 +168,7 @@ class ModelUnderTest:
     @cached_property
     def sizes(self) -> Sizes:
         """The sizes of all requests."""
-        return self._sizes or UsualSizes(self.plant, self.settings.samples)
+        return Sizes(self.plant, self.settings.samples)
 
     def conventions(self, like: ProcedureName) -> Procedure:
         """The conventions of a procedure: those of the run, or the built-in ones if the run has none for it. A planted

@@ -7,7 +7,6 @@ fingerprint is compared with the one on record.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 from collections.abc import Callable
@@ -19,7 +18,7 @@ import torch
 
 from rebinding.evidence.request import digest
 from rebinding.evidence.sources import code_hash, modules_of
-from rebinding.evidence.store import LIBRARIES, Note, Store
+from rebinding.evidence.store import Note, Store, library_versions
 from rebinding.models.devices import Device, check_dtype, one_device
 from rebinding.models.errors import ChangedModel
 from rebinding.models.loaded_model import LoadedModel, form_for, load
@@ -87,7 +86,7 @@ def _key(name: str, **settings: str) -> str:
             "name": name,
             "settings": settings,
             "code": code_hash(*modules_of("rebinding.planted"), "rebinding.models.loaded_model"),
-            "libraries": {library: importlib.metadata.version(library) for library in LIBRARIES},
+            "libraries": dict(library_versions()),
             "processor": [platform.machine(), torch.backends.cpu.get_cpu_capability()],
         }
     )

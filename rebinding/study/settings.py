@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from rebinding.evidence.store import Store
 from rebinding.paper.procedure import BUILTIN_PROCEDURES, Procedure, builtin_procedure
-from rebinding.study.engine import Engine, InProcessEngine
+from rebinding.study.engine import Engine
 from rebinding.study.model_spec import ModelSpec
 from rebinding.task.designs import DesignName
 
@@ -39,7 +39,7 @@ class Settings:
     remote: bool = False
     procedures: tuple[Procedure, ...] = tuple(map(builtin_procedure, BUILTIN_PROCEDURES))
     store: Store | None = None
-    engine: Engine = field(default_factory=InProcessEngine)
+    engine: Engine = field(default_factory=Engine)
     report: Path | None = None
     purpose: Purpose = "judge"
     strict: bool = False

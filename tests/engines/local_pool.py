@@ -9,7 +9,7 @@ from random import Random
 from rebinding.engines.distributed import DistributedEngine
 from rebinding.engines.on_ray import RayWorkerPool
 from rebinding.engines.worker import Address, Outcome, Task, Worker, pack
-from rebinding.evidence.activations import Activations
+from rebinding.evidence.store import Activations
 
 
 class LocalPool(RayWorkerPool):

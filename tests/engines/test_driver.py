@@ -239,7 +239,7 @@ def test_an_engine_has_one_store(tmp_path: Path) -> None:
 def test_tasks_are_blocks_with_the_addresses_of_this_process(kind: str, sizes: list[int], tmp_path: Path) -> None:
     """So both can use the same store. `MissingOutcomes` has all blocks at once."""
     loaded_model = load(NAME, device="cpu")
-    bench = Workbench(loaded_model, Store(tmp_path).shelf(loaded_model=loaded_model.fingerprint, dtype="float32"))
+    bench = Workbench(loaded_model, Store(tmp_path))
     request = make_request(kind, bench.prompts)
     blocks = bench.prompts.blocks(request)
     engine, _ = make_engine(1)
@@ -255,7 +255,7 @@ def test_tasks_are_blocks_with_the_addresses_of_this_process(kind: str, sizes: l
 def test_only_missing_blocks_are_tasks(tmp_path: Path) -> None:
     """A driver assigns no block that this process stored."""
     loaded_model, store = load(NAME, device="cpu"), Store(tmp_path)
-    bench = Workbench(loaded_model, store.shelf(loaded_model=loaded_model.fingerprint, dtype="float32"))
+    bench = Workbench(loaded_model, store)
     first, second = bench.prompts.blocks(make_request("answered", bench.prompts))
     bench.get(second)
     engine, _ = make_engine(1)

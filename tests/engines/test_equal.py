@@ -20,8 +20,7 @@ from tests.everyday import sampled
 def local_bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     """A workbench that computes and stores."""
     loaded_model = load(NAME, device="cpu")
-    shelf = Store(tmp_path_factory.mktemp("here")).shelf(loaded_model=loaded_model.fingerprint, dtype="float32")
-    return Workbench(loaded_model, shelf)
+    return Workbench(loaded_model, Store(tmp_path_factory.mktemp("here")))
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +60,11 @@ def test_workers_and_this_process_keep_the_same_bytes(
     name: str, local_bench: Workbench, engine: DistributedEngine, worker_store: Store
 ) -> None:
     """It is the same computation, so the same bits; only the transport differs."""
-    assert local_bench.shelf is not None
+    assert isinstance(local_bench.store, Store)
     local, before = local_bench.get(make_request(name, local_bench.prompts)), len(shards(worker_store))
     remote = measure(engine, name, worker_store)
     assert len(shards(worker_store)) > before
-    assert shards(local_bench.shelf.store) == shards(worker_store)
+    assert shards(local_bench.store) == shards(worker_store)
     pd.testing.assert_frame_equal(local.rows, remote.rows, check_exact=True)
     assert local.settings == remote.settings
 

@@ -11,7 +11,7 @@ import pytest
 
 from rebinding.engines.worker import LoadOptions, Task
 from rebinding.evidence import Evidence
-from rebinding.evidence.activations import Activations
+from rebinding.evidence.store import Activations
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.table import experiment_of
 from rebinding.models import load

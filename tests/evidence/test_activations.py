@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rebinding.evidence.activations import Activations
-from rebinding.evidence.store import Store
+from rebinding.evidence.store import Activations, Store
 from rebinding.experiments.binding import measure as binding_measure
 from rebinding.experiments.binding.request import request_vectors
 from rebinding.experiments.circuit import measure as circuit_measure
@@ -40,9 +39,7 @@ def loaded_model() -> LoadedModel:
 
 
 def bench(loaded_model: LoadedModel, store: Store | None) -> Workbench:
-    return Workbench(
-        loaded_model, store and store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
-    )
+    return Workbench(loaded_model, store)
 
 
 def test_bit_for_bit_through_a_file(store: Store) -> None:

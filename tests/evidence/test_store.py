@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rebinding.evidence import Evidence
-from rebinding.evidence.activations import Activations
-from rebinding.evidence.store import Note, Store, StoreWarning, default_root
+from rebinding.evidence.sources import code_hash
+from rebinding.evidence.store import Activations, Note, Store, StoreWarning, cache_key, default_root
 
 
 def shard(value: float = 1.0) -> Evidence:
@@ -128,21 +128,17 @@ def test_an_empty_store_has_no_entries(store: Store) -> None:
     assert store.clear() == 0
 
 
-def test_every_part_of_an_address_counts(store: Store) -> None:
-    def key(loaded_model: str = "s", dtype: str = "float32", mode: str = "m", content: object = (1, 2)) -> str:
-        return (
-            store.shelf(loaded_model=loaded_model, dtype=dtype)
-            .of("rebinding.task.boxes", settings={"mode": mode})
-            .key(content)
-        )
+def test_every_part_of_an_address_counts() -> None:
+    def key(
+        fingerprint: str = "s", dtype: str = "float32", module: str = "rebinding.task.boxes", content: object = (1, 2)
+    ) -> str:
+        return cache_key(fingerprint, dtype, code_hash(module), content)
 
-    keys = [key(), key(loaded_model="t"), key(dtype="bfloat16"), key(mode="n"), key(content=(2, 1))]
+    keys = [
+        key(), key(fingerprint="t"), key(dtype="bfloat16"), key(module="rebinding.task.words"), key(content=(2, 1)),
+    ]  # fmt: skip
     assert len(set(keys)) == len(keys)
     assert key() == keys[0]
-    assert (
-        store.shelf(loaded_model="s", dtype="float32").of("rebinding.task.words", settings={"mode": "m"}).key((1, 2))
-        != keys[0]
-    )
 
 
 def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:

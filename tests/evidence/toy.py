@@ -67,7 +67,7 @@ def bench_at(root: Path | None, *, loaded_model: str = "toy") -> Workbench:
         torch.device("cpu"),
         known_fingerprint=loaded_model,
     )
-    return Workbench(loaded, None if root is None else Store(root).shelf(loaded_model=loaded_model, dtype="float32"))
+    return Workbench(loaded, None if root is None else Store(root))
 
 
 def powers(bench: Workbench, ids: Sequence[int] = range(N), *, exponent: int = 2, design: str = "published") -> Powers:

@@ -18,7 +18,7 @@ from rebinding.planted.language import Softness
 from rebinding.planted.linter import lint
 from rebinding.planted.truth import truth_of
 from rebinding.planted.variants import APART, HELD_BACK, VOTE, variant_of
-from rebinding.study.sizes import PLANTED
+from rebinding.study.model_under_test import PLANTED
 from rebinding.task.designs import DesignName, design
 from rebinding.task.prompts import Encoded, Encoder
 from tests.planted.runs import encoded, margins, plant

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from fixtures.report import example_pair
 from rebinding.experiments.prompts import Prompts
 from rebinding.models import load
 from rebinding.report.files import write
 from rebinding.report.folder import read
 from rebinding.report.page import html
 from rebinding.report.tables import pairs
-from rebinding.study.example import example_pair
 from rebinding.task.designs import design
 from tests.report.folders import about, make_row, summary_of
 

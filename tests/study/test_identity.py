@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rebinding.evidence import EvidenceError, PromptSet, Request
-from rebinding.evidence.store import Store
+from rebinding.evidence.sources import code_hash
+from rebinding.evidence.store import Store, cache_key
 from rebinding.experiments.attention import request_shaped_attention
 from rebinding.experiments.binding.request import request_exchange, request_shifts
 from rebinding.experiments.circuit.request import (
@@ -142,10 +143,10 @@ def test_kinds_do_not_share_keys_or_labels(requests: list[Request]) -> None:
 
 def test_another_chat_form_is_another_address(loaded_model: LoadedModel, tmp_path: Path) -> None:
     """The same weights, design and ids in another chat form: other tokens, and another place in the store."""
-    shelf = Store(tmp_path).shelf(loaded_model=loaded_model.fingerprint, dtype="float32")
+    store = Store(tmp_path)
     plain, wrapped = (
-        Workbench(loaded_model, shelf),
-        Workbench(loaded_model, shelf, prompts=Prompts(_longer(loaded_model))),
+        Workbench(loaded_model, store),
+        Workbench(loaded_model, store, prompts=Prompts(_longer(loaded_model))),
     )
     benches = plain, wrapped
     pair = [request_ability(bench.prompts, bench.prompts.design("published"), 3) for bench in benches]
@@ -153,7 +154,8 @@ def test_another_chat_form_is_another_address(loaded_model: LoadedModel, tmp_pat
     assert pair[0].prompts.tokens != pair[1].prompts.tokens
     plain.get(pair[0])
     modules = ("rebinding.experiments.unedited", "rebinding.surgery.torch_surgeon")
-    keys = [shelf.of(*modules, settings={}).key(request.key) for request in pair]
+    code = code_hash(*modules)
+    keys = [cache_key(loaded_model.fingerprint, "float32", code, request.key) for request in pair]
     assert keys == [bench.address(request)[1] for bench, request in zip(benches, pair, strict=True)]
     assert [(tmp_path / "ability" / f"{key}.parquet").is_file() for key in keys] == [True, False]
 

@@ -12,9 +12,8 @@ from rebinding.paper.numbers import checkpoint
 from rebinding.study.gates import Gates
 from rebinding.study.log import EvidenceLog
 from rebinding.study.model_spec import parse_model
-from rebinding.study.model_under_test import ModelUnderTest
+from rebinding.study.model_under_test import PLANTED, ModelUnderTest
 from rebinding.study.settings import Settings
-from rebinding.study.sizes import PLANTED
 
 
 def folder(path: Path, layers: int) -> Path:

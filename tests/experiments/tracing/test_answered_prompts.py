@@ -17,7 +17,7 @@ from rebinding.experiments.tracing.request import OVERSAMPLING, Answered, answer
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel
 from rebinding.paper.procedure import builtin_procedure
-from rebinding.study.engine import InProcessEngine, Session
+from rebinding.study.engine import Engine, Session
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
@@ -77,7 +77,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Answering(InProcessEngine):
+class Answering(Engine):
     """Sessions whose model answers as `is_right` says."""
 
     is_right: Callable[[int], bool]

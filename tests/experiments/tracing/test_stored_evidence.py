@@ -55,7 +55,7 @@ def use_blocks_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bench_at(root: Path) -> Workbench:
     model = loaded_model()
-    return Workbench(model, Store(root).shelf(loaded_model=model.fingerprint, dtype=model.dtype))
+    return Workbench(model, Store(root))
 
 
 def stored(root: Path) -> set[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ from rebinding.experiments.circuit.request import PROMPTS_OF_MEANS
 from rebinding.models import LoadedModel
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import BUILTIN_PROCEDURES, Procedure, builtin_procedure
-from rebinding.study.engine import Engine, InProcessEngine, Session
+from rebinding.study.engine import Engine, Session
 from rebinding.study.gates import Gates
 from rebinding.study.log import EvidenceLog
 from rebinding.study.model_spec import parse_model
-from rebinding.study.model_under_test import ModelUnderTest
+from rebinding.study.model_under_test import ModelUnderTest, Sizes
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, sentences
@@ -49,26 +49,32 @@ step of it computes is held against full forwards in tests/experiments/search.""
 NEEDS_ABLE = ("robust.more_operations", "beyond.static_and_bystander")
 
 
-@dataclass(frozen=True)
-class SmallSizes:
-    """Few prompts, whatever claims say. `is_plant`: a planted model is fast enough for more of them."""
+class SmallSizes(Sizes):
+    """Few prompts, whatever claims say. A planted model is fast enough for more of them."""
 
-    is_plant: bool
-    draws: int = 2
+    draws = 2
 
     def of_claim(self, claim: Claim) -> int:
-        if not self.is_plant and claim.id.startswith("tracing."):
+        if self.plant is None and claim.id.startswith("tracing."):
             return FEWER
         return ABLE if claim.id in NEEDS_ABLE else SMALL_N
 
-    def of(self, name: str) -> int:
-        return ABLE if name.startswith("able") else FEWER if name == "paths" else SMALL_N
+    def of(self, kind: str) -> int:
+        return ABLE if kind.startswith("able") else FEWER if kind == "paths" else SMALL_N
 
-    def sets(self, maximum: int) -> int:
-        return maximum
+    def sets(self, most: int) -> int:
+        return most
 
     def directions(self, sets: int) -> int:
         return SMALL_N
+
+
+class SmallModel(ModelUnderTest):
+    """A model that is judged on few prompts."""
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        return SmallSizes(self.plant, None)
 
 
 AS_MEASURED = ("ability", "answered", "replays", "floors", "group-knockout")
@@ -95,7 +101,7 @@ class Shaken:
         return request.KIND.evidence(evidence.rows.assign(**values), evidence.settings)
 
 
-class ShakingEngine(InProcessEngine):
+class ShakingEngine(Engine):
     """Computes in this process, and shakes."""
 
     def __init__(self, seed: int) -> None:
@@ -165,9 +171,9 @@ def judged(
         dtype="float32",
         circuit=circuit_text,
         procedures=ways or choose_few_procedures(),
-        engine=engine or InProcessEngine(),
+        engine=engine or Engine(),
     )
-    small = ModelUnderTest(spec, settings, SmallSizes(is_plant=spec.plant is not None))
+    small = SmallModel(spec, settings)
     study = Study.of(small, gates=gates)
     with pytest.MonkeyPatch.context() as patch:
         for module, constant, value in SMALLER:

@@ -24,7 +24,7 @@ from rebinding.models.loaded_model import owner_of
 from rebinding.paper.circuit import Circuit, Head, save
 from rebinding.paper.procedure import BUILTIN_PROCEDURES, builtin_procedure
 from rebinding.planted import build
-from rebinding.study import sizes
+from rebinding.study import model_under_test as sizes
 from rebinding.study.engine import Session
 from rebinding.study.gates import Gates
 from rebinding.task.designs import Design

@@ -76,9 +76,7 @@ def run(root: Path) -> RunOutput:
     """Ask a new bench on the store there, which has nothing in memory but the prompts and the model."""
     settings, requests = plan()
     store = Store(root)
-    bench = Workbench(
-        loaded_model(), store.shelf(loaded_model=loaded_model().fingerprint, dtype="float32"), prompts=settings.prompts
-    )
+    bench = Workbench(loaded_model(), store, prompts=settings.prompts)
     bench.__dict__["surgeon"] = settings.surgeon
     evidence = {request.label: bench.get(request) for request in requests}
     tensors = bench.tensors(requests[-1].batches[0])

@@ -88,9 +88,7 @@ def run_in_blocks(root: Path) -> None:
     """A request of a planted model in three blocks, each a shard."""
     settings, _ = small_run.plan()
     loaded_model, prompts = small_run.loaded_model(), settings.prompts
-    bench = Workbench(
-        loaded_model, Store(root).shelf(loaded_model=loaded_model.fingerprint, dtype="float32"), prompts=prompts
-    )
+    bench = Workbench(loaded_model, Store(root), prompts=prompts)
     prompt_set = prompts.draw(prompts.design("published"), range(45), ("tracing", "swap_only"))
     bench.get(Answered(prompt_set, "continuation"))
     assert len(list(Store(root).entries())) == 3

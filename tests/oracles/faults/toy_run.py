@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from rebinding.evidence import Evidence, merge
-from rebinding.evidence.store import Store
+from rebinding.evidence.store import Store, cache_key
 
 BLOCKS = 40
 
@@ -21,7 +21,5 @@ def blocks(root: Path, count: int = BLOCKS, computed: list[int] | None = None) -
             computed.append(item)
         return Evidence("toy", pd.DataFrame({"item": [item], "root": [item**0.5]}), {})
 
-    shelf = Store(root).shelf(loaded_model="toy", dtype="float32")
-    return merge(
-        [shelf.store.remember(Evidence, "toy", shelf.key([str(item)]), partial(compute, item)) for item in range(count)]
-    )
+    store, keys = Store(root), [cache_key("toy", "float32", "", [str(item)]) for item in range(count)]
+    return merge([store.remember(Evidence, "toy", key, partial(compute, item)) for item, key in enumerate(keys)])

@@ -110,8 +110,8 @@ MUTANTS = (
     Mutant(
         "find a stale shard",
         "rebinding/evidence/store.py",
-        'return digest({**self.about, "content": content})',
-        'return digest({**self.about, "content": None})',
+        'return digest({**about, "code": code, "content": content})',
+        'return digest({**about, "code": code, "content": None})',
         make_cells("planted:recency", "binding.key_dominance.controlled"),
         before=("binding.key_dominance",),
     ),
