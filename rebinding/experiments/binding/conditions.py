@@ -182,14 +182,6 @@ RowConditions: TypeAlias = tuple[tuple[str, str], ...]
 """Rows of the table, each with the condition that stands for it; other rows keep their own condition."""
 
 
-@dataclass(frozen=True, eq=False)
-class CandidateEvidence(Evidence):
-    """A selection from the evidence `source` with one condition for each row of the table."""
-
-    source: Evidence
-    row_conditions: RowConditions
-
-
 @lru_cache(maxsize=16)
 def apply_candidate(evidence: Evidence, row_conditions: RowConditions) -> Evidence:
     """The evidence under a candidate: these rows of the table come from their conditions."""
@@ -203,9 +195,7 @@ def apply_candidate(evidence: Evidence, row_conditions: RowConditions) -> Eviden
         if name not in {*chosen, *dict(row_conditions).values()}
     }
     settings = {**evidence.settings, "conditions": {**rest, **chosen}}
-    return CandidateEvidence(
-        evidence.experiment, select_conditions(evidence.rows, row_conditions), settings, evidence, row_conditions
-    )
+    return Evidence(evidence.experiment, select_conditions(evidence.rows, row_conditions), settings)
 
 
 def select_conditions(table: pd.DataFrame, row_conditions: RowConditions) -> pd.DataFrame:

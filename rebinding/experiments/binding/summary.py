@@ -28,7 +28,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
-from rebinding.experiments.binding.conditions import CandidateEvidence, select_conditions
 from rebinding.experiments.binding.directions import KINDS, KeyKind
 from rebinding.paper.circuit import Head
 
@@ -150,8 +149,6 @@ def _margin(values: Array, i: npt.NDArray[Any], j: npt.NDArray[Any]) -> Array:
 @lru_cache(maxsize=8)
 def examples(evidence: Evidence, eps: float = EPS) -> pd.DataFrame:
     """All measures of every example; cached, because many claims use the same evidence (compared by identity)."""
-    if isinstance(evidence, CandidateEvidence):
-        return select_conditions(examples(evidence.source, eps), evidence.row_conditions)
     return per_example(evidence, eps=eps)
 
 
