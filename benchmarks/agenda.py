@@ -16,7 +16,6 @@ import argparse
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -70,7 +69,7 @@ def collect(alias: str, headline: bool) -> Agenda:
     for row in catalogue():
         if headline and row.claim.headline is None:
             continue
-        costed.cost(row.claim, partial(row.test, row.claim, costed.study))
+        costed.cost(row.claim, row.test)
     source = costed.source
     key_of = {id(line): key for key, line in source.lines.items()}
     kinds = [Kind(count, line, source.parts[key_of[id(line)]]) for line, count in grouped([*source.lines.values()])]

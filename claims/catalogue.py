@@ -53,6 +53,7 @@ def row(
     long: bool = False,
     section: SectionName = "other",
     headline: int | None = None,
+    reads: tuple[str, ...] = (),
     controlled: Changes | None = None,
     five_boxes: bool = False,
 ) -> Callable[[TestFunction], TestFunction]:
@@ -61,12 +62,14 @@ def row(
     `controlled` adds a row of the same sentence under the controlled procedure, with these changes; `five_boxes` adds
     the rows of both procedures in stories of five boxes. `procedure="controlled"` is for a sentence without a published
     row. `needs` names the groups whose heads a claim needs (default: `group`), `section` its section (default: the
-    module's `SECTION`), `headline` the headline claim that rests on it and on its controlled row.
+    module's `SECTION`), `headline` the headline claim that rests on it and on its controlled row, `reads` what its rule
+    reads of sections 4.2 and 5: it is then judged under every candidate for the conventions that are open there.
     """
     if needs is None:
         needs = () if group is None else (group,)
     claim = Claim(id, statement, source, kind, metrics, statistic, where, unit, n, group, condition, printed, needs,
-                  models, procedure=procedure, long=long, section=section, headline=headline)  # fmt: skip
+                  models, procedure=procedure, long=long, section=section, headline=headline,
+                  reads=reads)  # fmt: skip
     if not five_boxes:
         return rows([claim], controlled=controlled)
     both = tuple(with_controlled([claim], controlled))

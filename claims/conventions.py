@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import wraps
 
 from claims.catalogue import Test
 from claims.parts import judge_studies
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.conditions import RowConditions, candidates
 from rebinding.experiments.binding.summary import attention_on_slots, share_of_examples
-from rebinding.experiments.roles.request import candidate_conventions
 from rebinding.paper.claim import Claim
-from rebinding.paper.procedure import RolesConventions
 from rebinding.study.study import Study
 from rebinding.verdicts import GateFailed, Verdict
 from rebinding.verdicts.gates import LEAST_MASS
@@ -24,64 +21,15 @@ SHARED_KEYS = (
 )
 
 
-def under_code_and_text(test: Test) -> Test:
-    """Judge a row of section 4.2 at every candidate readout token, and as the text describes it.
-
-    The text describes another experiment (what is exchanged, where, and which way the answer goes), so it is a
-    candidate of its own.
-    """
-
-    @wraps(test)
-    def judge(claim: Claim, study: Study) -> Verdict:
-        conventions = study.procedure(claim).roles
-        readouts, (_, *alternatives) = study.at_readouts(conventions), candidate_conventions(conventions)
-        if not alternatives:
-            return judge_studies(claim, test, readouts)
-        first, *rest = readouts
-        studies = {name_of(conventions): readouts[first], **{place: readouts[place] for place in rest}}
-        texts = {name_of(text): replace(readouts[first], roles_conventions=text) for text in alternatives}
-        return judge_studies(claim, test, studies | texts)
-
-    return judge
-
-
-def name_of(conventions: RolesConventions) -> str:
-    """The name of conventions of section 4.2 in a verdict: where they differ."""
-    return f"{conventions.places} places, {conventions.direction} direction"
-
-
-def under_every_convention(*conditions: str) -> Callable[[Test], Test]:
-    """Judge a row that reads these conditions at every candidate readout token, and as text and code have it.
-
-    One convention differs at a time. A claim with a condition of its own reads that one.
-    """
-
-    def decorate(test: Test) -> Test:
-        @wraps(test)
-        def judge(claim: Claim, study: Study) -> Verdict:
-            conventions = study.procedure(claim).binding
-            readouts = study.at_readouts(conventions)
-            names = conditions if claim.condition is None else (claim.condition,)
-            studies = with_candidates(readouts, candidates(conventions, names))
-            verdict = with_attention(claim, judge_studies(claim, test, studies), readouts)
-            return verdict if set(names) == {"q"} else with_shared_keys(claim, verdict, study)
-
-        return judge
-
-    return decorate
-
-
-def with_candidates(readouts: Mapping[str, Study], choices: Mapping[str, RowConditions]) -> Mapping[str, Study]:
-    """A study per candidate: the first choice at every token, and each other choice at the first token."""
-    (name, first), *alternatives = choices.items()
-    (place, study), *rest = ((place, as_candidate(study, first)) for place, study in readouts.items())
-    released = {name if alternatives else place: study}
-    return {**released, **dict(rest), **{key: as_candidate(study, choice) for key, choice in alternatives}}
-
-
-def as_candidate(study: Study, candidate: RowConditions) -> Study:
-    """The study with the shifts of one candidate."""
-    return replace(study, candidate=candidate) if candidate else study
+def judge_row(claim: Claim, study: Study, test: Test) -> Verdict:
+    """The verdict of a row; of sections 4.2 and 5 under every convention that the paper may have used."""
+    if not claim.reads:
+        return test(claim, study)
+    verdict = judge_studies(claim, test, study.candidates(claim))
+    if claim.section == "roles":
+        return verdict
+    verdict = with_attention(claim, verdict, study.at_readouts(claim))
+    return verdict if set(claim.reads) == {"q"} else with_shared_keys(claim, verdict, study)
 
 
 def states_attention(test: Test) -> Test:
@@ -89,7 +37,7 @@ def states_attention(test: Test) -> Test:
 
     @wraps(test)
     def judge(claim: Claim, study: Study) -> Verdict:
-        readouts = study.at_readouts(study.procedure(claim).binding)
+        readouts = study.at_readouts(claim)
         return with_shared_keys(claim, with_attention(claim, test(claim, study), readouts), study)
 
     return judge

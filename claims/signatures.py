@@ -104,7 +104,7 @@ def levels(names: tuple[str, ...], level: float = LEVEL) -> dict[str, float]:
 
 def judge_signature(claim: Claim, study: Study, *, own: Parts, other: Parts) -> Verdict:
     """The verdict on a signature over all conventions, with what each of them shows."""
-    readouts = study.at_readouts(study.procedure(claim).binding)
+    readouts = study.at_readouts(claim)
     shown: dict[str, Verdict] = {}
     refuted: dict[str, Verdict] = {}
     outcomes: list[ConventionVerdict] = []

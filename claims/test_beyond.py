@@ -27,7 +27,6 @@ from rebinding.experiments.tracing.request import request_stored_state
 from rebinding.experiments.tracing.summary import becomes_other_object, gate_swap_moves
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.claim import Claim
-from rebinding.study.shifts import select_heads_on_slots
 from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
@@ -81,7 +80,7 @@ ABLATION = (
      " all ordered slot pairs", **ROW)  # fmt: skip
 def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -> Verdict:
     means, margin, conventions = study.binding(claim), claim.margin(), study.procedure(claim).binding
-    real = select_heads_on_slots(study.ask(claim, partial(request_exchange, conventions=conventions)), conventions)
+    real = study.ask(claim, partial(request_exchange, conventions=conventions))
     parts: dict[str, Part] = {}
     for condition, name in (("q", "queries"), ("k_both", "keys")):
         by_mean, by_exchange = shift(means, condition, "dR"), shift(real, condition, "dR")

@@ -104,7 +104,7 @@ def redirects(claim: Claim, evidence: Evidence) -> Verdict:
      " slot 1 to 0")  # fmt: skip
 def test_dr_does_not_depend_on_epsilon(claim: Claim, study: Study) -> Verdict:
     """At every candidate readout token; the number is that of the first."""
-    places = study.at_readouts(study.procedure(claim).binding)
+    places = study.at_readouts(claim)
     differences, changes = [], []
     for place, place_study in places.items():
         for name in RANDOM:

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row, rows
-from claims.conventions import under_every_convention
 from claims.parts import judge_candidates, printed_number
 from claims.shifts import (
     EVERY_MODEL,
@@ -54,10 +53,9 @@ MEASURES: tuple[tuple[Metric, str, str], ...] = (
 @rows(
     Claim(f"binding.table.{condition}.{measure}", f"With {intervention}, {change}.",
           "the table of the Q/K interventions", "value", (measure,), statistic, PLACE, group="B", needs=("B",),
-          condition=condition, printed=f"binding.{condition}.{measure}")
+          condition=condition, printed=f"binding.{condition}.{measure}", reads=(condition,))
     for condition, intervention in CONDITIONS.items()
     for measure, change, statistic in MEASURES)  # fmt: skip
-@under_every_convention()
 def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
     """The paper does not say which control it prints as random, nor whether heads or examples switch: all candidates
     are judged."""
@@ -78,8 +76,7 @@ def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
 
 @row("binding.q_redirects", "Shifting the query toward another slot turns attention and answer to that slot.",
      kind="effect", metrics=("dR", "dlogit"), statistic="mean change", models=(GEMMA_2, GEMMA_3),
-     **(TWICE | EVERY_MODEL))  # fmt: skip
-@under_every_convention("q")
+     reads=("q",), **(TWICE | EVERY_MODEL))  # fmt: skip
 def test_shifted_queries_redirect(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     parts: dict[str, Part] = {
@@ -90,22 +87,21 @@ def test_shifted_queries_redirect(claim: Claim, study: Study) -> Verdict:
 
 @row("binding.k_redirects", "Exchanging the keys of two slots turns attention to the other slot.",
      kind="effect", metrics=("dR",), statistic="mean change", models=(GEMMA_2, LLAMA_3B, LLAMA_8B),
-     **(TWICE | EVERY_MODEL))  # fmt: skip
-@under_every_convention("k_both")
+     reads=("k_both",), **(TWICE | EVERY_MODEL))  # fmt: skip
 def test_shifted_keys_redirect(claim: Claim, study: Study) -> Verdict:
     return mean_is_above(shift(study.binding(claim), "k_both", "dR"), claim.margin())(level=claim.level)
 
 
 @row("binding.shifts_reach_the_answer.query",
      "Shifting the query moves the answer toward the other slot's object more than a random direction does.",
-     kind="ordering", metrics=("dlogit",), statistic=OVER_RANDOM, condition="q", models=(GEMMA_2, GEMMA_3),
+     kind="ordering", metrics=("dlogit",), statistic=OVER_RANDOM, condition="q", reads=("q",),
+     models=(GEMMA_2, GEMMA_3),
      **(TWICE | ACCORDINGLY))  # fmt: skip
 @row("binding.shifts_reach_the_answer.keys",
      "Exchanging the keys of two slots moves the answer toward the other slot's object more than a random direction"
      " does.",
-     kind="ordering", metrics=("dlogit",), statistic=OVER_RANDOM, condition="k_both",
+     kind="ordering", metrics=("dlogit",), statistic=OVER_RANDOM, condition="k_both", reads=("k_both",),
      models=(GEMMA_2, LLAMA_3B, LLAMA_8B), **(TWICE | ACCORDINGLY))  # fmt: skip
-@under_every_convention()
 def test_shifts_reach_the_answer(claim: Claim, study: Study) -> Verdict:
     """Each control may be the printed one; of several draws it is the mean."""
     evidence = study.binding(claim)
@@ -121,8 +117,8 @@ def test_shifts_reach_the_answer(claim: Claim, study: Study) -> Verdict:
 
 @row("binding.box_keys_address_only",
      "Exchanging the keys of the boxes alone turns attention and leaves the answer.",
-     kind="effect", metrics=("dR", "dlogit"), statistic="mean change", models=(GEMMA_2,), **TWICE)  # fmt: skip
-@under_every_convention("k_box")
+     kind="effect", metrics=("dR", "dlogit"), statistic="mean change", models=(GEMMA_2,), reads=("k_box",),
+     **TWICE)  # fmt: skip
 def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     attention, answer = (shift(evidence, "k_box", name) for name in ("dR", "dlogit"))
@@ -133,8 +129,7 @@ def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdi
 @row("binding.object_keys_read_out",
      "Exchanging the keys of the objects moves the answer more than exchanging those of the boxes, or those of both.",
      kind="ordering", metrics=("dlogit",), statistic="paired difference to both other exchanges of keys",
-     models=(GEMMA_2,), **TWICE)  # fmt: skip
-@under_every_convention("k_object", "k_box", "k_both")
+     models=(GEMMA_2,), reads=("k_object", "k_box", "k_both"), **TWICE)  # fmt: skip
 def test_object_keys_move_the_answer_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     objects, margin = shift(evidence, "k_object", "dlogit"), claim.margin()
@@ -146,8 +141,7 @@ def test_object_keys_move_the_answer_most(claim: Claim, study: Study) -> Verdict
 
 @row("binding.q_strongest", "The query shift moves attention and answer more than any shift of keys.",
      kind="ordering", metrics=("dR", "dlogit"), statistic="paired difference to every shift of keys", models=(),
-     **(TWICE | OTHER_MODELS))  # fmt: skip
-@under_every_convention("q", *KEYS)
+     reads=("q", *KEYS), **(TWICE | OTHER_MODELS))  # fmt: skip
 def test_the_query_is_the_strongest(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     parts = {
@@ -160,8 +154,8 @@ def test_the_query_is_the_strongest(claim: Claim, study: Study) -> Verdict:
 
 @row("binding.both_keys_most",
      "Exchanging the keys of boxes and objects turns attention more than exchanging those of either.",
-     kind="ordering", metrics=("dR",), statistic="paired difference to each", models=(), **TWICE)  # fmt: skip
-@under_every_convention(*KEYS)
+     kind="ordering", metrics=("dR",), statistic="paired difference to each", models=(), reads=KEYS,
+     **TWICE)  # fmt: skip
 def test_both_kinds_of_keys_move_attention_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     both, margin = shift(evidence, "k_both", "dR"), claim.margin()

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from claims.catalogue import LLAMA_3B, row, rows
-from claims.conventions import under_every_convention
 from claims.parts import printed_number
 from claims.shifts import PLACE, mean_is_above, mean_is_zero, unit_of
 from rebinding.experiments.binding.summary import Array, correct, difference_of_correct, shift
@@ -35,8 +34,7 @@ CORRECT: dict[str, Any] = {
 @row("binding.correct_only.similar",
      "On the prompts that the model answers correctly the shifts do what they do on all.",
      kind="no-effect", metrics=METRICS, statistic="mean over correct examples less the mean over all, of every printed"
-     " condition", **CORRECT)  # fmt: skip
-@under_every_convention(*CONDITIONS)
+     " condition", reads=tuple(CONDITIONS), **CORRECT)  # fmt: skip
 def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     is_correct = correct(evidence, "q")
@@ -52,8 +50,7 @@ def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
 
 @row("binding.correct_only.stays_positive",
      "On the prompts that the model answers correctly query and keys together still turn attention.",
-     kind="effect", metrics=("dR",), statistic="mean dR over correct examples", **CORRECT)  # fmt: skip
-@under_every_convention("qk")
+     kind="effect", metrics=("dR",), statistic="mean dR over correct examples", reads=("qk",), **CORRECT)  # fmt: skip
 def test_both_together_turn_correct_examples(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     return mean_is_above(shift(evidence, "qk", "dR")[..., correct(evidence, "q")], claim.margin())(level=claim.level)
@@ -63,8 +60,7 @@ def test_both_together_turn_correct_examples(claim: Claim, study: Study) -> Verd
      "On the prompts that the model answers correctly a shift of keys turns attention more than the query's does,"
      " either way.",
      kind="ordering", metrics=("dR",), statistic="dR of both kinds of keys less that of the query, and plus it, mean"
-     " over correct examples, above the margin", **CORRECT)  # fmt: skip
-@under_every_convention("q", "k_both")
+     " over correct examples, above the margin", reads=("q", "k_both"), **CORRECT)  # fmt: skip
 def test_keys_lead_on_correct_examples(claim: Claim, study: Study) -> Verdict:
     """Of a mean's absolute value the estimate is biased, so both signs are judged."""
     evidence = study.binding(claim)
@@ -80,10 +76,10 @@ def test_keys_lead_on_correct_examples(claim: Claim, study: Study) -> Verdict:
     Claim(f"binding.correct_only.{condition}.{name}",
           f"On correctly answered prompts, with {intervention}, {name} is the printed number.",
           SOURCE, "value", (name,), f"mean {name} over correct examples", CORRECT["where"], group="B", needs=("B",),
-          condition=condition, printed=f"correct_only.{condition}.{name}", models=(LLAMA_3B,))
+          condition=condition, printed=f"correct_only.{condition}.{name}", models=(LLAMA_3B,),
+          reads=(condition,))
     for condition, intervention in CONDITIONS.items()
     for name in METRICS)  # fmt: skip
-@under_every_convention()
 def test_the_printed_numbers_of_correct_examples(claim: Claim, study: Study) -> Verdict:
     """The paper does not print the number of examples behind a number; ours is assumed."""
     paper = printed_number(claim, study)

@@ -68,7 +68,7 @@ def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
 @states_attention
 def test_the_signature(claim: Claim, study: Study) -> Verdict:
     """At every candidate readout token, at the levels of the two rows; the number is that of the first."""
-    places = study.at_readouts(study.procedure(claim).binding)
+    places = study.at_readouts(claim)
     by_place = levels(tuple(places), claim.level)
 
     def find(evidence: Evidence, place: str) -> str:
@@ -102,7 +102,7 @@ def report_at_readouts(
     claim: Claim, study: Study, find: Callable[[Evidence, str], str], numbers: str, measured: float
 ) -> Verdict:
     """Report the finding at every candidate readout token; `numbers` and `measured` are those of the first."""
-    places = study.at_readouts(study.procedure(claim).binding)
+    places = study.at_readouts(claim)
     findings = {place: find(place_study.binding(claim), place) for place, place_study in places.items()}
     is_same = len(set(findings.values())) == 1
     by_place = ", ".join(f"{finding} {place}" for place, finding in findings.items())

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
-from claims.conventions import under_code_and_text
 from rebinding.experiments.circuit.summary import gate_other_heads
 from rebinding.experiments.roles.request import request_random_interchange, request_single_heads
 from rebinding.experiments.roles.summary import layer_of_half, of_group, of_random_groups
@@ -44,6 +43,7 @@ ROW: dict[str, Any] = {
     "metrics": ("dlogit",),
     "statistic": "mean change of the logit of the object at the counterfactual's place (pointer pairs), or of the new"
     " object (content control)",
+    "reads": tuple(MEASURED),
 }
 BY_CODE_OR_TEXT = f"{PLACE}; or, as the text has it, patterns at the readout for all, from 1 to 0"
 PRINTED = ROW | {
@@ -82,7 +82,6 @@ def compare_with_printed(claim: Claim, study: Study, group: str, *targets: Targe
 @row("roles.b_moves_pointer",
      "With the counterfactual's attention in group B, the object at the counterfactual's place gains this much.",
      group="B", printed="roles.B.pointer", **PRINTED)  # fmt: skip
-@under_code_and_text
 def test_b_moves_the_pointer_target(claim: Claim, study: Study) -> Verdict:
     return compare_with_printed(claim, study, "B", "pointer")
 
@@ -90,7 +89,6 @@ def test_b_moves_the_pointer_target(claim: Claim, study: Study) -> Verdict:
 @row("roles.b_leaves_content",
      "With the counterfactual's attention in group B, a new object in the same place gains next to nothing.",
      group="B", printed="roles.B.content", **PRINTED)  # fmt: skip
-@under_code_and_text
 def test_b_leaves_new_objects_alone(claim: Claim, study: Study) -> Verdict:
     return compare_with_printed(claim, study, "B", "content")
 
@@ -98,14 +96,12 @@ def test_b_leaves_new_objects_alone(claim: Claim, study: Study) -> Verdict:
 @row("roles.a_on_g9",
      "What group A takes over moves the pointer target, and a new object, by the printed amounts.",
      group="A", **PRINTED)  # fmt: skip
-@under_code_and_text
 def test_a_has_the_printed_effects(claim: Claim, study: Study) -> Verdict:
     return compare_with_printed(claim, study, "A", "pointer", "content")
 
 
 @row("roles.b_is_the_pointer", "Group B moves the pointer target more than groups A, C and D do.",
      kind="ordering", group="B", headline=2, models=(GEMMA_2,), **TWICE)  # fmt: skip
-@under_code_and_text
 def test_b_is_the_pointer(claim: Claim, study: Study) -> Verdict:
     groups = [group for group in "ACD" if study.circuit.group(group)]
     if not groups:
@@ -126,7 +122,6 @@ def change_of_both(claim: Claim, study: Study) -> tuple[Values, Values]:
 @row("roles.b_raises_pointer",
      "Group B raises the pointer target; a new object changes by less than half as much, up or down.",
      kind="ordering", group="B", headline=2, models=(GEMMA_2, GEMMA_3, LLAMA_8B), **CROSS_MODEL)  # fmt: skip
-@under_code_and_text
 def test_b_raises_the_pointer_target_rather_than_the_content(claim: Claim, study: Study) -> Verdict:
     pointer, content = change_of_both(claim, study)
     parts: dict[str, Part] = {
@@ -147,7 +142,6 @@ def test_b_raises_the_pointer_target_rather_than_the_content(claim: Claim, study
          "where": "patterns of whole groups at the readout, where the order of two statements is all that changes; both"
          " directions of each id averaged; counterbalanced slots, held-out words",
      }))  # fmt: skip
-@under_code_and_text
 def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict:
     heads = tuple(head for head in study.circuit.heads if head.group == "B")
     enough_heads = gate_other_heads(Circuit(heads), study.heads)
@@ -175,7 +169,6 @@ def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict
          "where": "patterns of single heads at the readout, where the order of two statements is all that changes; both"
          " directions of each id; counterbalanced slots, held-out words",
      }))  # fmt: skip
-@under_code_and_text
 def test_the_place_is_found_before_the_object_is_fetched(claim: Claim, study: Study) -> Verdict:
     options: Any = {"groups": "BA", "conventions": study.procedure(claim).roles, "cut": study.cut}
     evidence, (_, word) = study.ask(claim, partial(request_single_heads, **options)), MEASURED["pointer"]
@@ -189,7 +182,6 @@ def test_the_place_is_found_before_the_object_is_fetched(claim: Claim, study: St
 
 @row("roles.a_and_c_weaker", "Groups A and C move the pointer target too, less than B.",
      kind="ordering", needs=("B", "A", "C"), models=(GEMMA_2,), **TWICE)  # fmt: skip
-@under_code_and_text
 def test_a_and_c_move_the_pointer_less_than_b(claim: Claim, study: Study) -> Verdict:
     changes = {group: change(claim, study, group, "pointer") for group in "ABC"}
     parts: dict[str, Part] = {group: partial(effect, changes[group], margin=claim.margin()) for group in "AC"}
@@ -199,7 +191,6 @@ def test_a_and_c_move_the_pointer_less_than_b(claim: Claim, study: Study) -> Ver
 
 @row("roles.a_lowers_content", "What group A takes over brings a new object down.",
      kind="effect", group="A", models=(GEMMA_2,), n=CLOSE, **TWICE)  # fmt: skip
-@under_code_and_text
 def test_a_brings_content_down(claim: Claim, study: Study) -> Verdict:
     return effect(-change(claim, study, "A", "content"), margin=claim.margin(), level=claim.level)
 
@@ -207,7 +198,6 @@ def test_a_brings_content_down(claim: Claim, study: Study) -> Verdict:
 @row("roles.a_carries_content",
      "What group A takes over brings a new object up, more than B's does, and the pointer target down.",
      kind="ordering", group="A", needs=("A", "B"), models=(GEMMA_3, LLAMA_3B, LLAMA_8B), **CROSS_MODEL)  # fmt: skip
-@under_code_and_text
 def test_a_brings_content_and_takes_the_pointer_down(claim: Claim, study: Study) -> Verdict:
     content = change(claim, study, "A", "content")
     parts: dict[str, Part] = {
@@ -223,7 +213,6 @@ def test_a_brings_content_and_takes_the_pointer_down(claim: Claim, study: Study)
 @row("roles.llama3b_exception",
      "Group B does not raise the pointer target, or changes a new object by more than half as much.",
      kind="ordering", group="B", models=(LLAMA_3B,), **CROSS_MODEL)  # fmt: skip
-@under_code_and_text
 def test_b_does_not_point(claim: Claim, study: Study) -> Verdict:
     """The negation of `roles.b_raises_pointer`, part by part."""
     pointer, content = change_of_both(claim, study)

@@ -74,6 +74,9 @@ class Claim:
     section: SectionName = "other"
     headline: int | None = None
     """The number of the headline claim that rests on it (`rebinding.paper.headlines`)."""
+    reads: tuple[str, ...] = ()
+    """The targets of section 4.2, or the rows of the table of section 5, that its rule reads. Such a claim is judged
+    under every candidate for what the paper leaves open about them (`Procedure.candidates`)."""
 
     def __post_init__(self) -> None:
         if not self.sentence:

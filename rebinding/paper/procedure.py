@@ -11,7 +11,7 @@ Such a file begins with `like = "published"` (or `"controlled"`), has only what 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -33,6 +33,21 @@ EARLY = 2
 COLON: Mapping[str, int] = MappingProxyType({"at ':'": 0})
 EITHER: Mapping[str, int] = MappingProxyType({**COLON, "two tokens before ':'": EARLY})
 """The number of tokens removed from the end of a prompt, by the name of the readout."""
+CHOICE_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "exchanged": "Q+K with the keys of both slots",
+        "source": "Q+K with the keys of slot i alone",
+        "shifted": "key directions of the shifted kind",
+        "both": "key directions of both kinds",
+    }
+)
+"""Every choice of a convention that section 5 leaves open, with its name in the reason of a verdict."""
+OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType({"qk_keys": ("qk",), "key_means": ("k_box", "k_object")})
+"""These conventions, each with the rows of the section's table that it is about."""
+AS_RELEASED = ("exchanged", "shifted")
+"""The choices of the released code."""
+RELEASED, BY_PROCEDURE = "as released", "as the procedure says"
+"""The names of the first candidate of section 5: with these choices, or with others."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +157,14 @@ class RolesConventions:
     """Whether a copied attention row keeps its attention to keys after the query."""
     readout: Readout
 
+    @property
+    def possible(self) -> Mapping[str, RolesConventions]:
+        """What the paper may have run, by the name of where it differs: these conventions, and perhaps all of the
+        text's. The text describes another experiment: what is exchanged, where, and which way the answer goes."""
+        of_text = replace(self, places="paper", direction="text", pointer="structure")
+        every = (self,) if self.candidates == "as_run" or self == of_text else (self, of_text)
+        return {f"{conventions.places} places, {conventions.direction} direction": conventions for conventions in every}
+
 
 @dataclass(frozen=True)
 class BindingConventions:
@@ -171,6 +194,17 @@ class BindingConventions:
     epsilon: float
     """The constant added to attention in the log ratio; the text says "a small constant"."""
 
+    def possible(self, rows: Collection[str]) -> Mapping[str, BindingConventions]:
+        """What the paper may have run for these rows of the table, by name: the first choice of every convention, and
+        each other choice alone. A convention that is not about these rows adds no candidate."""
+        choices = {name: getattr(self, name) for name, about in OPEN.items() if set(about) & set(rows)}
+        first: dict[str, Any] = {name: options[:1] for name, options in choices.items()}
+        is_released = all(option in AS_RELEASED for (option,) in first.values())
+        chosen = {RELEASED if is_released else BY_PROCEDURE: first}
+        for name, options in choices.items():
+            chosen |= {CHOICE_NAMES[option]: {**first, name: (option,)} for option in options[1:]}
+        return {name: replace(self, **options) for name, options in chosen.items()}
+
 
 @dataclass(frozen=True)
 class Procedure:
@@ -184,6 +218,14 @@ class Procedure:
     binding: BindingConventions
     path: Path | None = None
     """The file of a third procedure; None for the two of the package."""
+
+    def candidates(self, section: str, rows: Collection[str]) -> Mapping[str, Procedure]:
+        """This procedure with each choice that the paper may have made in section 4.2 (`roles`), or in section 5 for
+        these rows of its table; the first is the released one. One convention differs at a time."""
+        if section == "roles":
+            return {name: replace(self, roles=conventions) for name, conventions in self.roles.possible.items()}
+        possible = self.binding.possible(rows)
+        return {name: replace(self, binding=conventions) for name, conventions in possible.items()}
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from claims.catalogue import catalogue_of_runs, claims
-from rebinding.experiments.roles.request import candidate_conventions
 from rebinding.paper.claim import Claim, margin_of
 from rebinding.paper.numbers import tolerance
 from rebinding.paper.procedure import builtin_procedure
@@ -105,7 +104,7 @@ def test_candidates_are_those_of_the_catalogue() -> None:
         section, _, convention = name.partition(".")
         assert list(getattr(getattr(published, section), convention)) == choices
         assert len(getattr(getattr(controlled, section), convention)) == 1
-    roles = [candidate_conventions(conventions) for conventions in (published.roles, controlled.roles)]
+    roles = [[*conventions.possible.values()] for conventions in (published.roles, controlled.roles)]
     assert [f"{candidate.places} {candidate.direction} {candidate.pointer}" for candidate in roles[0]] == expected[
         "roles"
     ]

@@ -18,7 +18,8 @@ from claims import test_roles as of_roles
 from claims.catalogue import Row, catalogue, claim
 from claims.parts import judge_studies
 from rebinding.paper.claim import LEVEL, Claim
-from rebinding.paper.procedure import BindingConventions, RolesConventions, builtin_procedure
+from rebinding.paper.procedure import builtin_procedure
+from rebinding.study.study import Study
 from rebinding.verdicts import Outcome, Verdict, effect, require
 from rebinding.verdicts.gates import requirement
 
@@ -91,38 +92,37 @@ def test_unknown_conventions_share_the_remaining_level(monkeypatch: pytest.Monke
         printed=lambda _: 1.0,
         binding=lambda _: 0,
     )
-    study.at_readouts = lambda conventions: {"here": study, "there": study}
+    study.at_readouts = lambda claim: {"here": study, "there": study}
+    study.candidates = study.at_readouts
     monkeypatch.setattr(of_binding, "value", noting)
     monkeypatch.setattr(of_binding, "controls", lambda _: ("one", "two", "three"))
     monkeypatch.setattr(of_binding, "shift", lambda *_: np.zeros(N_PROMPTS))
     monkeypatch.setattr(conventions, "attention_by_head", lambda _: "some")
-    of_binding.test_the_printed_table(claim("binding.table.random.switch"), study)
+    conventions.judge_row(claim("binding.table.random.switch"), study, of_binding.test_the_printed_table)
     assert levels == pytest.approx([LEVEL / 12] * 12)
     levels.clear()
     monkeypatch.setattr(of_roles, "value", noting)
     monkeypatch.setattr(of_roles, "change", lambda *_: np.zeros(N_PROMPTS))
-    monkeypatch.setattr(conventions, "replace", lambda study, **_: study)
-    of_roles.test_b_moves_the_pointer_target(MOVES, study)
+    study.candidates = lambda claim: dict.fromkeys(("code", "there", "text"), study)
+    conventions.judge_row(MOVES, study, of_roles.test_b_moves_the_pointer_target)
     assert min(levels) == pytest.approx(LEVEL / 3), "either token as released, and the text's version at one of them"
 
 
 @pytest.mark.parametrize("row", PLACE_ROWS, ids=lambda row: row.claim.id)
-def test_every_row_of_both_sections_asks_where(row: Row) -> None:
+def test_every_row_of_both_sections_asks_where(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each for its own section's convention, and every part of its sentence at the level that is left to it."""
-    requests: list[Any] = []
+    requests: list[str] = []
 
-    def at_readouts(conventions: Any) -> Any:
-        requests.append(conventions)
-        raise LookupError
+    class Conventions:
+        def __getattr__(self, name: str) -> Any:
+            requests.append(name)
+            raise LookupError
 
-    study: Any = SimpleNamespace(
-        procedure=lambda claim: builtin_procedure(claim.procedure), at_readouts=at_readouts, has_one_kv_head=False
-    )
+    study = Study(*(SimpleNamespace() for _ in range(4)))  # type: ignore[arg-type]  # nothing of them is needed
+    monkeypatch.setattr(Study, "procedure", lambda study, claim: Conventions())
     with pytest.raises(LookupError):
-        row.test(row.claim, study)
-    assert [type(entry) for entry in requests] == [
-        RolesConventions if row.claim.section == "roles" else BindingConventions
-    ]
+        conventions.judge_row(row.claim, study, row.test)
+    assert requests == ["roles" if row.claim.section == "roles" else "binding"]
 
 
 def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> 
         case.binding = partial(lambda value, claim: value, case)
     keys.has_one_kv_head = False
     keys.procedure = lambda claim: builtin_procedure(claim.procedure)
-    keys.at_readouts = lambda conventions: {"here": keys, "there": matching}
+    keys.at_readouts = lambda claim: {"here": keys, "there": matching}
     verdict = of_signatures.test_the_signature(SIGNATURE, keys)
     assert verdict.finding == "key-dominated here, matching there"
     assert verdict.reason.endswith("; here, 0 of each head; there, 3 of each head")

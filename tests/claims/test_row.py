@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from claims.catalogue import claim, claims, claims_of, row, rows
-from claims.conventions import under_code_and_text
 from rebinding.paper.claim import Claim
 from rebinding.verdicts import Verdict
 
@@ -88,11 +87,10 @@ def test_the_paper_s_order() -> None:
 
 
 def test_a_claim_stands_in_the_section_of_its_file() -> None:
-    """Also under a test that is wrapped; unless it says another, and five boxes are a section of their own."""
+    """Unless it says another, and five boxes are a section of their own."""
 
     @row("a.x", "It is.", **PLAIN, section="robust")
     @row("a.y", "It is.", **PLAIN, five_boxes=True)
-    @under_code_and_text
     def judge(claim: Claim, study: object) -> Verdict: ...
 
     assert [(claim.id, claim.section) for claim in claims_of(judge)] == [

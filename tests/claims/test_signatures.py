@@ -65,7 +65,7 @@ def study_of(means: Mapping[str, Means | None], monkeypatch: pytest.MonkeyPatch,
     places = {name: SimpleNamespace(paper_model=None, binding=partial(binding, of)) for name, of in means.items()}
     return SimpleNamespace(
         procedure=lambda row: builtin_procedure(row.procedure),
-        at_readouts=lambda conventions: places,
+        at_readouts=lambda claim: places,
         has_one_kv_head=False,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,7 +82,7 @@ def row_requests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowReque
         costed_model = CostedModel(model, costs, case, Study.of(case, log, PassingGates))
         by_row = {}
         for row in catalogue():
-            costed = costed_model.cost(row.claim, partial(row.test, row.claim, costed_model.study))
+            costed = costed_model.cost(row.claim, row.test)
             by_row[row.claim.id] = RowRequests(tuple(use.request for use in log.used if use.supports_verdict), costed)
     return by_row
 

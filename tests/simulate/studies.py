@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from claims.catalogue import Row, catalogue
 from fixtures.judging import judge_after_gates
 from rebinding.paper.worlds import Run, World
@@ -31,4 +29,4 @@ def make_study(world: World, *, seed: int = 0, samples: int | None = None) -> St
 def judge_row(id: str, study: Study) -> str:
     """What a row's own test says after its gates, in a word."""
     judge = row(id)
-    return outcome(judge_after_gates(judge.claim, study, partial(judge.test, judge.claim, study)))
+    return outcome(judge_after_gates(judge.claim, study, judge.test))

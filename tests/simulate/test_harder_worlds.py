@@ -95,7 +95,7 @@ def test_without_a_correlation_the_same_numbers_are_drawn(measure: Callable[[Stu
 @pytest.mark.parametrize(("floor", "gate"), [(0.12, None), (0.13, "noise_floor")])
 def test_a_floor_of_more_than_half_of_the_margin_is_invalid(floor: float, gate: str | None) -> None:
     judged, study = row("binding.qk_cancels"), make_study(paper(floor=floor))
-    verdict = judge_after_gates(judged.claim, study, partial(judged.test, judged.claim, study))
+    verdict = judge_after_gates(judged.claim, study, judged.test)
     assert (verdict.gate, verdict.outcome == "INVALID") == (gate, gate is not None)
 
 

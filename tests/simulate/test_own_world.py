@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,7 @@ def test_families_differ_only_if_each_shows_its_own_signature(case: dict[str, An
         own = world_of(tmp_path, model, {}, case["like"].get(model))
         id = "binding.qk_cancels" if parse_model(model).family == "gemma" else "binding.key_dominance"
         study, judged = make_study(own), row(id)
-        verdict = judge_after_gates(judged.claim, study, partial(judged.test, judged.claim, study))
+        verdict = judge_after_gates(judged.claim, study, judged.test)
         samples[id, model] = Samples()
         samples[id, model].add(Run(own, 0), verdict)
     models = [parse_model(name) for name in ALIASES]

@@ -56,7 +56,7 @@ def test_an_unmeasured_token_has_no_effect_in_the_papers_world(name: WorldName, 
     """The paper prints nothing about the other token that may have been read: its world has no effect there, and the
     rival's world the usual one. The evidence of the two tokens is drawn separately."""
     claim, study = row("binding.q_redirects").claim, make_study(quiet(name, "llama3.1-8b"))
-    places = study.at_readouts(study.procedure(claim).binding)
+    places = study.at_readouts(claim)
     measured, unmeasured = (float(shift(at_readout.binding(claim), "q", "dR").mean()) for at_readout in places.values())
     base = world(name, "llama3.1-8b").mean("binding.q.dR")
     assert abs(base) > 0.1

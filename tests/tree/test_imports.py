@@ -61,11 +61,10 @@ VISIBLE = (
     "rebinding.evidence",
     "rebinding.verdicts",
     "rebinding.study.study",
-    "rebinding.study.shifts",
     *SINGLE_FILES,
 )
 """What claims may import of the package, with all that is below it; and the requests and summaries of experiments. Of
-`rebinding.study` these are two modules: the others load models and know what was planted in them."""
+`rebinding.study` this is one module: the others load models and know what was planted in them."""
 OF_HELPERS = ("rebinding.experiments.binding.conditions",)
 """What helpers of claims may import besides: conventions of section 5, without a model."""
 RUNNING = ("measure_", "run_", "replay_")

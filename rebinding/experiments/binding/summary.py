@@ -30,6 +30,9 @@ import pandas as pd
 from rebinding.evidence import Evidence, EvidenceError
 from rebinding.experiments.binding.directions import KINDS, KeyKind
 from rebinding.paper.circuit import Head
+from rebinding.paper.procedure import BindingConventions
+from rebinding.verdicts import require, slot_mass
+from rebinding.verdicts.gates import LEAST_MASS
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Readout: TypeAlias = Sequence[KeyKind] | Literal["tied"]
@@ -246,3 +249,15 @@ def with_heads(evidence: Evidence, heads: frozenset[Head]) -> Evidence:
 def _of_heads(rows: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
     names = zip(rows["layer"], rows["head"], strict=True)
     return rows[[name in heads for name in names]].reset_index(drop=True)
+
+
+def select_heads_on_slots(evidence: Evidence, conventions: BindingConventions) -> Evidence:
+    """All heads, or those with attention on the compared slots; a gate fails where there are none."""
+    if conventions.heads == "all":
+        return evidence
+    table = attention_on_slots(evidence)
+    require(slot_mass(table["share"]))
+    enough = table[table["share"] >= LEAST_MASS]
+    if len(enough) == len(table):
+        return evidence
+    return with_heads(evidence, frozenset(zip(enough["layer"], enough["head"], strict=True)))

@@ -125,12 +125,6 @@ class RandomInterchange(OnPrompts):
         return {"pairs": self.counterfactual, "mode": self.mode, "group": self.group, **self.prompts.facets}
 
 
-def candidate_conventions(conventions: RolesConventions) -> tuple[RolesConventions, ...]:
-    """Candidate conventions for the paper's numbers: `conventions`, and perhaps all conventions of the text."""
-    of_text = replace(conventions, places="paper", direction="text", pointer="structure")
-    return (conventions,) if conventions.candidates == "as_run" or conventions == of_text else (conventions, of_text)
-
-
 def roles_stories(prompts: Prompts, conventions: RolesConventions, chosen: DesignName) -> Design:
     """The stories of a procedure; `chosen` is the design of the run, which replaces the published one."""
     name = chosen if conventions.design == "published" else conventions.design

@@ -8,26 +8,29 @@ from typing import Any
 import pytest
 
 from rebinding.experiments.binding.conditions import (
-    BY_PROCEDURE,
-    CHOICES,
     POOLED,
     POOLED_KEYS,
     QK_SOURCE,
-    RELEASED,
     SOURCE,
+    RowConditions,
     apply_candidate,
-    candidates,
+    row_conditions,
 )
 from rebinding.experiments.binding.request import VARIATIONS, request_shifts
-from rebinding.experiments.binding.summary import shift
+from rebinding.experiments.binding.summary import select_heads_on_slots, shift
 from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.paper.procedure import builtin_procedure
+from rebinding.paper.procedure import BY_PROCEDURE, CHOICE_NAMES, OPEN, RELEASED, BindingConventions, builtin_procedure
 from tests.experiments.binding.setup import random_model
-from tests.experiments.binding.test_measures import evidence, rows
+from tests.experiments.binding.test_measures import FIRST, evidence, rows
 
 PUBLISHED, CONTROLLED = (builtin_procedure(name).binding for name in ("published", "controlled"))
-SOURCE_CHOICE, BOTH_CHOICE = CHOICES["source"][0], CHOICES["both"][0]
+SOURCE_CHOICE, BOTH_CHOICE = CHOICE_NAMES["source"], CHOICE_NAMES["both"]
+
+
+def candidates(conventions: BindingConventions, read: tuple[str, ...]) -> dict[str, RowConditions]:
+    """The conditions of every candidate for these rows, by name."""
+    return {name: row_conditions(candidate) for name, candidate in conventions.possible(read).items()}
 
 
 @pytest.mark.parametrize(
@@ -48,10 +51,26 @@ def test_the_first_choices_of_a_procedure_are_the_first_candidate() -> None:
     text_first = replace(PUBLISHED, qk_keys=("source", "exchanged"))
     assert candidates(text_first, ("qk", "k_box")) == {
         BY_PROCEDURE: SOURCE,
-        CHOICES["exchanged"][0]: (),
+        CHOICE_NAMES["exchanged"]: (),
         BOTH_CHOICE: SOURCE + POOLED,
     }
     assert candidates(replace(PUBLISHED, qk_keys=("source",)), ("qk",)) == {BY_PROCEDURE: SOURCE}
+
+
+def test_a_convention_of_the_text_is_about_the_rows_that_its_conditions_stand_for() -> None:
+    assert set(OPEN["qk_keys"]) == dict(SOURCE).keys()
+    assert set(OPEN["key_means"]) == dict(POOLED).keys()
+
+
+def test_heads_are_left_out_of_the_evidence_of_a_candidate_too() -> None:
+    """The second head has hardly any attention on the slots; the controlled procedure leaves it out."""
+    faint = evidence(rows("qk"), rows("qk_source"))
+    for slot in (0, 1):
+        faint.rows.loc[faint.rows["head"] == 5, f"before_object_{slot}"] *= 0.3
+    kinds = {"qk": {"kinds": ["box"]}, "qk_source": {"kinds": ["object"]}}
+    candidate = apply_candidate(replace(faint, settings={**faint.settings, "conditions": kinds}), SOURCE)
+    judged = select_heads_on_slots(candidate, CONTROLLED)
+    assert shift(judged, "qk", "dR") == pytest.approx(FIRST, abs=1e-6) != shift(candidate, "qk", "dR")
 
 
 def test_rows_are_filled_from_the_conditions_of_a_candidate() -> None:

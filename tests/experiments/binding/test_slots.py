@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.experiments.binding.summary import attention_on_slots, share_of_examples, shift, with_heads
+from rebinding.experiments.binding.summary import (
+    attention_on_slots,
+    select_heads_on_slots,
+    share_of_examples,
+    shift,
+    with_heads,
+)
 from rebinding.paper.procedure import builtin_procedure
-from rebinding.study.shifts import select_heads_on_slots
 from rebinding.verdicts import GateFailed
 from tests.experiments.binding.test_measures import FIRST, SECOND, evidence, rows
 

@@ -12,7 +12,7 @@ import pytest
 from claims.test_roles import BALANCED
 from rebinding.experiments.prompts import EVALUATION_ID, Prompts
 from rebinding.experiments.roles.measure import run_roles
-from rebinding.experiments.roles.request import RolePair, candidate_conventions, request_interchange, roles_stories
+from rebinding.experiments.roles.request import RolePair, request_interchange, roles_stories
 from rebinding.experiments.roles.summary import effects, group_effects, of_group
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit
@@ -54,14 +54,14 @@ def test_published_is_what_was_released(prompts: Prompts, circuit: Circuit) -> N
 
 def test_the_text_is_the_second_candidate(prompts: Prompts, circuit: Circuit) -> None:
     """Patterns at the readout, and the opposite direction. The conventions of the text have no second candidate."""
-    code, text = candidate_conventions(PUBLISHED)
+    code, text = PUBLISHED.possible.values()
     assert code == PUBLISHED
     assert (text.places, text.direction, text.pointer) == ("paper", "text", "structure")
     assert make_request(prompts, circuit, text).key != make_request(prompts, circuit, code).key
     pairs = [design("published").structure_only_pointer(number, mirror=True) for number in range(4)]
     assert list(prompts.encode(make_request(prompts, circuit, text).prompts).items) == pairs
-    assert candidate_conventions(CONTROLLED) == (CONTROLLED,)
-    assert candidate_conventions(text) == (text,)
+    assert [*CONTROLLED.possible.values()] == [CONTROLLED]
+    assert [*text.possible.values()] == [text]
 
 
 def test_controlled_pairs_are_balanced_and_held_out(prompts: Prompts, circuit: Circuit) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -240,5 +240,5 @@ def _row(claim: Claim, small: ModelUnderTest, study: Study, test: Any, parts: li
     """Of so few prompts a head's score may have no spread at all, and is then surely what it is: t is infinite."""
     parts.clear()
     with np.errstate(over="ignore"):
-        verdict = judge(claim, small, study, partial(test, claim, study))
+        verdict = judge(claim, small, study, test)
     return Row(claim, verdict, tuple(use.request for use in study.log.used if use.supports_verdict), tuple(parts))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
 from claims.catalogue import Row, catalogue
@@ -44,7 +43,7 @@ def make_case(name: str, number: int, store: Store | None = None) -> ModelUnderT
 def judge_rows(case: ModelUnderTest, study: Study, rows: Iterable[Row]) -> Iterator[dict[str, object]]:
     """The verdict of every row, beside the planted one."""
     for row in rows:
-        verdict = judge(row.claim, case, study, partial(row.test, row.claim, study))
+        verdict = judge(row.claim, case, study, row.test)
         yield {
             "model": case.name,
             "repetition": case.settings.skip_prompts // STRIDE,
