@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.on_gpu import called, measure_usage, random_model
-from rebinding.models import ALIASES, check_model
+from rebinding.models import ALIASES, check
 from rebinding.models.devices import Dtype, check_dtype
 from rebinding.models.probe import draw_tokens, forward
 from rebinding.models.replays import compare_replays
@@ -54,7 +54,7 @@ def loaded(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -
         exact = forward(model, anatomy, tokens)
     plain = forward(model, anatomy, tokens).logits
     with measure_usage(device) as usage:
-        check_model(model)
+        check(model)
     _expect(model, NAME)
     surgeon = TorchSurgeon(model, anatomy)
     with in_float32(model, anatomy):

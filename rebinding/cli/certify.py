@@ -10,7 +10,7 @@ from pathlib import Path
 from rebinding.cli.options import HELP, MODEL, check_output_file, check_output_folder, readable
 from rebinding.evidence.certificates import certificate_file, save_certificate
 from rebinding.evidence.store import default_root
-from rebinding.models import load
+from rebinding.models import check, load
 from rebinding.models.devices import DTYPES
 from rebinding.paper.certificate import to_json
 from rebinding.study.model_spec import parse_model
@@ -51,9 +51,9 @@ def run(options: argparse.Namespace) -> int:
     model = load(spec.name, dtype=dtype, device=options.device, revision=options.revision)
     if layers is not None and max(layers) >= model.anatomy.n_layers:
         raise ValueError(f"--layers {options.layers}: {model.name} has layers 0 to {model.anatomy.n_layers - 1}")
-    from rebinding.models.certificate import certify
-
-    found = certify(model.model, model.anatomy, layers=layers, has_nnsight=True, report_progress=print_progress)
+    found = check(
+        model.model, "certify", model.anatomy, layers=layers, has_nnsight=True, report_progress=print_progress
+    )
     certificate = replace(found, model=model.name, fingerprint=model.fingerprint)
     path = options.output or certificate_file(root, model.fingerprint)
     save_certificate(certificate, path)

@@ -242,10 +242,9 @@ def _tokenizer(name: str | None) -> Any:
 
     if name is None:
         return build_tokenizer()
-    from rebinding.models.adapted import of_base
     from rebinding.models.checkpoint import open_tokenizer
     from rebinding.models.hub import fetch
-    from rebinding.models.names import origin
+    from rebinding.models.names import of_base, origin
 
     model_origin = origin(name)
     if model_origin.kind in ("planted", "shape"):

@@ -25,7 +25,7 @@ from rebinding.learned.shelf import CARD_FILE, CARD_PAGE, VARIABLE, Card, Digest
 from rebinding.learned.training import BOXES, NOTES, ORDERS, Recipe, Step, Training, words
 from rebinding.models import LoadedModel, Origin, load, origin
 from rebinding.models.checkpoint import quiet_transformers
-from rebinding.models.licence import stated_licence
+from rebinding.models.hub import stated_licence
 from rebinding.task.prompts import is_single_token
 from rebinding.task.words import Vocabulary
 

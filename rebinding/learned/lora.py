@@ -153,7 +153,7 @@ DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 STORED = torch.bfloat16
 """The dtype of the stored matrices, for half the bytes; every statement about an adapter is about the rounded one."""
 COMPUTED = frozenset({"peft_type", "base_model_name_or_path", "revision", "r", "lora_alpha"})
-"""Options of the library peft that are read and checked here and in `rebinding.models.adapted`."""
+"""Options of the library peft that are read and checked here and in `rebinding.models.names`."""
 WITHOUT_EFFECT = frozenset(
     {
         "task_type", "auto_mapping", "peft_version", "inference_mode", "runtime_config", "lora_dropout",

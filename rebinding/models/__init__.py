@@ -3,7 +3,7 @@
 from rebinding.models.errors import ModelError
 from rebinding.models.loaded_model import LoadedModel, load
 from rebinding.models.names import ALIASES, Alias, Origin, origin
-from rebinding.models.selfcheck import check_model
+from rebinding.models.selfcheck import check
 from rebinding.models.shapes import build_shape, shape_config
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "ModelError",
     "Origin",
     "build_shape",
-    "check_model",
+    "check",
     "load",
     "origin",
     "shape_config",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import torch
 
-from rebinding.models.errors import NoCuda, UnknownDevice, UnknownDtype
+from rebinding.models.errors import UnfitDevice
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,7 +27,7 @@ def check_dtype(dtype: str) -> Dtype:
     aliases = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
     near = [aliases[dtype]] if dtype in aliases else difflib.get_close_matches(str(dtype), DTYPES, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise UnknownDtype(f"dtype {dtype!r} is none of {', '.join(DTYPES)}{hint}")
+    raise UnfitDevice(f"dtype {dtype!r} is none of {', '.join(DTYPES)}{hint}")
 
 
 def torch_dtype(dtype: Dtype) -> torch.dtype:
@@ -47,7 +47,7 @@ def in_dtype(model: Any, dtype: Dtype) -> PreTrainedModel:
 def one_device(device: Device) -> torch.device:
     """A single device, for models that cannot be spread: `auto` is the first GPU if there is one."""
     if not isinstance(device, str):
-        raise UnknownDevice(f"a map of devices, {dict(device)}, for a model that needs one device; name one device")
+        raise UnfitDevice(f"a map of devices, {dict(device)}, for a model that needs one device; name one device")
     if device == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     return _checked(device)
@@ -68,15 +68,15 @@ def _checked(name: str | int) -> torch.device:
     try:
         device = torch.device(f"cuda:{name}" if isinstance(name, int) else name)
     except RuntimeError:
-        raise UnknownDevice(f"unknown device {name!r}: write auto, cpu, cuda or cuda:N") from None
+        raise UnfitDevice(f"unknown device {name!r}: write auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda", "mps"):
-        raise UnknownDevice(f"device {name!r}: models run on cpu, cuda or mps")
+        raise UnfitDevice(f"device {name!r}: models run on cpu, cuda or mps")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= count:
-        raise NoCuda(
+        raise UnfitDevice(
             f"device {name!r} is not available: PyTorch {torch.__version__} sees {count} CUDA devices. Use "
             "device='cpu', or install a CUDA build of PyTorch and check CUDA_VISIBLE_DEVICES"
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UnknownDevice(f"device {name!r} is not available on this machine: use device='cpu'")
+        raise UnfitDevice(f"device {name!r} is not available on this machine: use device='cpu'")
     return device

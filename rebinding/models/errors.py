@@ -1,6 +1,17 @@
-"""Errors of loading a model: one class a reason; every message says what to do next."""
+"""Why a model cannot be studied.
+
+There is one class for each thing that a user can do about it; the message says which model, why, and what to do next.
+"""
 
 from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from rebinding.surgery.families import FAMILIES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class ModelError(ValueError):
@@ -8,140 +19,93 @@ class ModelError(ValueError):
 
 
 class UnknownName(ModelError):
-    """A name that stands for no model."""
+    """A name, path, Hub id or revision that stands for no model."""
 
 
-class OtherWeights(ModelError):
-    """A model whose weights, dtype or tokenizer are not those that were announced."""
+class UnreachableModel(ModelError):
+    """A model that the Hub or a server does not give to this machine: no network, no accepted licence, no key."""
 
 
-class NoSuchFolder(ModelError):
-    """A path that does not exist or is no model folder."""
-
-
-class OfflineModel(ModelError):
-    """A Hub model that is not on this machine while the Hub cannot be reached."""
-
-
-class GatedModel(ModelError):
-    """A Hub model whose licence has to be accepted first."""
-
-
-class AbsentModel(ModelError):
-    """A Hub model or revision that does not exist, or is private."""
-
-
-class CustomCode(ModelError):
-    """A model that brings its own Python code."""
-
-
-class AdapterNextToModel(ModelError):
-    """A model with an adapter that some installations would add to it and others would not."""
-
-
-class QuantisedModel(ModelError):
-    """A model whose weights are stored in fewer bits than it computes with."""
-
-
-class MissingPackage(ModelError):
-    """A kind of file that needs a package which is not installed."""
+class UnsupportedFormat(ModelError):
+    """Files that are not opened here: pickles, a model's own code, quantised weights, GGUF without its package."""
 
 
 class UnfitAdapter(ModelError):
-    """An adapter that cannot be read, or is for another model."""
+    """An adapter that cannot be read, lacks its base, is for another model, or lies beside a model."""
 
 
-class NoBase(ModelError):
-    """An adapter whose base model is not on this machine."""
+class DamagedModel(ModelError):
+    """Files that are incomplete or damaged, or do not fit each other."""
 
 
-class MissingWeights(ModelError):
-    """A model folder without all of its weights."""
+class UnfitTokenizer(ModelError):
+    """No fast tokenizer, one of another model, or one from which no chat form follows."""
 
 
-class PickledWeights(ModelError):
-    """Weights that are stored as pickles only."""
-
-
-class DamagedWeights(ModelError):
-    """Weight files that are truncated, or do not fit the model."""
-
-
-class MissingTokenizer(ModelError):
-    """A model folder without a tokenizer."""
-
-
-class SlowTokenizer(ModelError):
-    """A tokenizer without character offsets of its tokens."""
-
-
-class OtherTokenizer(ModelError):
-    """A tokenizer with tokens for which the model has no embedding."""
-
-
-class NoChatForm(ModelError):
-    """A tokenizer from which no chat form follows."""
-
-
-class UnknownDtype(ModelError):
-    """A dtype that is not supported."""
-
-
-class UnknownDevice(ModelError):
-    """A device that does not exist."""
-
-
-class NoCuda(ModelError):
-    """A GPU that is not available."""
-
-
-class DoesNotFit(ModelError):
-    """A model larger than the memory of the devices."""
+class UnfitDevice(ModelError):
+    """A dtype or device that does not exist or is not available, or has less memory than the model needs."""
 
 
 class UnsupportedArchitecture(ModelError):
-    """A model whose parts differ from its anatomy, or cannot be identified."""
+    """A model whose parts cannot be identified, differ from its anatomy, or mix tokens besides attention."""
 
 
-class FixedAttention(ModelError):
-    """A model whose attention function cannot be replaced."""
-
-
-class UnknownAttentionInput(ModelError):
-    """A model that passes its attention an argument we do not compute with."""
-
-
-class NotCausal(ModelError):
-    """A model whose earlier tokens depend on later ones."""
-
-
-class AttentionDiffers(ModelError):
-    """A model whose residual stream differs with our attention function."""
-
-
-class ReplayDiffers(ModelError):
-    """A model whose replay without a change differs from its own forward."""
-
-
-class MixesTokens(UnsupportedArchitecture):
-    """A model whose layers pass something from token to token besides attention, or from call to call."""
-
-
-class NotFinite(ModelError):
-    """A model that computes infinities or NaN."""
-
-
-class InertSite(ModelError):
-    """A model on which edits of some site change nothing."""
+class FailedSelfCheck(ModelError):
+    """A model that computes other numbers than its anatomy, our attention function or a replay gives."""
 
 
 class ChangedModel(ModelError):
-    """A model that differs from the one the store has on record under its name."""
+    """A model whose weights, dtype or tokenizer are not those that were announced, or are on record."""
 
 
-class NotServed(ModelError):
-    """A model that no server can hold."""
+SIGNS: dict[str, str] = {
+    r"[Mm]amba": "mixes tokens by state-space layers ({part})",
+    r"xLSTM|Rwkv|RecurrentBlock": "mixes tokens by recurrent layers ({part})",
+    r"(?<!Kimi)LinearAttention|LightningAttention|Delta(Net|Attention)": "mixes tokens by linear attention ({part})",
+    r"ShortConv|:Conv1d$": "mixes neighbouring tokens by convolutions ({part})",
+    r"\b(indexer|compressor):": "attends only to keys that an index selects ({part})",
+    r"\bkv_b_proj:": "keeps the keys and values of all heads in one latent vector (multi-head latent attention)",
+    r"\bencoder_attn:|[Cc]ross_?[Aa]tt": "has layers that also attend to an encoder ({part})",
+    r"\bintermediate:\w+Intermediate$": "is built like BERT, an encoder",
+    r"DiffLlamaAttention": "subtracts the patterns of two heads (differential attention)",
+    r"\bquery_layernorm:": "norms queries and keys after RoPE",
+    r"DogeAttention": "masks keys by what their values say (dynamic mask)",
+    r"attn\.attn_sub_norm:": "norms the outputs of all heads together",
+    r"attn\.(gate_proj|g_proj):": "multiplies the outputs of heads by a gate",
+}
+"""What a model does, by a pattern in the `parent.name:class` of a module in its layers; the first match counts."""
+TOWERS = re.compile(r"vision|visual|audio|image|speech|patcher")
+"""Parts of a model beside its text tower."""
+IN_LAYER = re.compile(r"\.\d+(\.|$)")
+"""The path of a layer, or of a module inside one."""
 
 
-class NoKey(ModelError):
-    """A server that needs an API key."""
+def explain(model: PreTrainedModel, error: ModelError) -> ModelError:
+    """The refusal, with the reason in front if it is known."""
+    reason = find_reason(model)
+    if reason is None or not isinstance(error, UnsupportedArchitecture):
+        return error
+    return UnsupportedArchitecture(f"{type(model).__name__} {reason}. {error}")
+
+
+def find_reason(model: PreTrainedModel) -> str | None:
+    """What a model does that this project does not support, as a predicate; None if no sign is known.
+
+    A family with a line in `FAMILIES` is supported: its model is refused for something else.
+    """
+    config: Any = model.config
+    if config.get_text_config().model_type in FAMILIES:
+        return None
+    parts = [
+        (".".join(path.split(".")[-2:]), type(module).__name__)
+        for path, module in model.named_modules()
+        if IN_LAYER.search(path) and not TOWERS.search(path)
+    ]
+    names = [f"{name}:{kind}" for name, kind in parts]
+    for pattern, reason in SIGNS.items():
+        signs = [re.search(pattern, name) is not None for name in names]
+        if any(signs):
+            text = reason.format(part=parts[signs.index(True)][1])
+            has_attention = any(name.endswith("Attention") for name, sign in zip(names, signs, strict=True) if not sign)
+            return f"{text} beside attention" if has_attention and reason.startswith("mixes") else text
+    return None

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from rebinding.learned.lora import AdapterError, check_fits, merge, read_adapter
-from rebinding.models.adapted import folder_of_adapter, of_base
+from rebinding.learned.lora import check_fits, merge, read_adapter
 from rebinding.models.devices import Device, Dtype, check_dtype, device_map, in_dtype, one_device, torch_dtype
-from rebinding.models.errors import NoChatForm, OtherTokenizer, UnfitAdapter, UnknownName
+from rebinding.models.errors import UnfitTokenizer, UnknownName
 from rebinding.models.fingerprint import fingerprint
-from rebinding.models.names import Origin, origin
+from rebinding.models.names import Origin, as_unfit_adapter, folder_of_adapter, of_base, origin
 from rebinding.models.probe import token_device
-from rebinding.models.selfcheck import as_model_error, check_model
+from rebinding.models.selfcheck import as_model_error, check
 from rebinding.paper.circuit import Owner
 from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
 from rebinding.task.chat import FORMS, Form, PromptError, form_of, wrapping
@@ -93,7 +92,7 @@ def load(
     model_origin, precision = origin(name, revision=revision), check_dtype(dtype)
     device_map(device)
     if form is not None and form not in FORMS:
-        raise NoChatForm(f"there is no form {form!r}; the forms are {', '.join(FORMS)}")
+        raise UnfitTokenizer(f"there is no form {form!r}; the forms are {', '.join(FORMS)}")
     with as_model_error(name):
         return _load(name, model_origin, precision, device, form)
 
@@ -108,7 +107,7 @@ def _load(name: str, model_origin: Origin, precision: Dtype, device: Device, for
         loader=lambda: model,
         tokenizer=tokenizer,
         form=chat,
-        anatomy=check_model(model),
+        anatomy=check(model),
         dtype=precision,
         device=token_device(model),
         revision=opened.revision,
@@ -153,12 +152,10 @@ def _adapted(model_origin: Origin, dtype: Dtype, device: Device) -> _Opened:
     """A base with its adapter added. A GGUF base is dequantised in float32 and rounded after the addition; any other
     base has the requested dtype, and each sum is rounded once."""
     base, folder = of_base(model_origin), folder_of_adapter(model_origin)
-    try:
+    with as_unfit_adapter():
         adapter = read_adapter(folder)
         opened = _open(base, "float32" if base.kind == "gguf" else dtype, device)
         check_fits(opened.model, adapter)
-    except AdapterError as error:
-        raise UnfitAdapter(str(error)) from error
     merge(opened.model, adapter)
     weights = f"{opened.weights or adapter.base}, with the adapter {folder.name}"
     return _Opened(in_dtype(opened.model, dtype), opened.tokenizer, opened.revision, weights)
@@ -189,7 +186,7 @@ def check_tokens(name: str, tokenizer: PreTrainedTokenizerFast, form: Form, rows
     text_of_token = {token: text for text in texts for token in tokenizer(text, add_special_tokens=False)["input_ids"]}
     highest = max(text_of_token)
     if highest >= rows:
-        raise OtherTokenizer(
+        raise UnfitTokenizer(
             f"{name}: the tokenizer writes {text_of_token[highest].strip()[-40:]!r} with token {highest}; the model"
             f" has embeddings for tokens 0 to {rows - 1}. It is another model's, or was given tokens later: load the"
             " folder with its own tokenizer, or with an embedding that has a row for each token"
@@ -205,4 +202,4 @@ def form_for(name: str, model_origin: Origin, tokenizer: PreTrainedTokenizerFast
         wrapping(form, tokenizer)  # refuse an unusable template before weights load
         return form
     except PromptError as error:
-        raise NoChatForm(f"{name}: {error}") from error
+        raise UnfitTokenizer(f"{name}: {error}") from error

@@ -1,4 +1,4 @@
-"""Model names, and what each stands for.
+"""Model names, what each stands for, and which known name a misspelt one is near to.
 
 gemma2-9b                     one of the paper's four models, from the Hub
 gemma2-9b=FOLDER              a folder, to be judged as that model
@@ -8,31 +8,55 @@ learned:smollm2?seed=0        a real model with an adapter that we trained (see 
 FOLDER                        a folder that save_pretrained wrote; or an adapter, whose description names its base
 FILE.gguf                     a model in one file, in few bits; also as ALIAS=FILE.gguf
 owner/name, owner/name@REV    a model on the Hub
+
+An adapter trained with peft, or with `rebinding train`, is a folder with two files and no model. The base is
+found by `base_model_name_or_path`, which may be any model name: a folder, FILE.gguf, a Hub id (at the adapter's
+`revision`), or the name of a base that adapters of this project are for. Configuration and
+tokenizer are the base's; weights are the base's with the adapter added.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from rebinding.learned.lora import AdapterError
+from rebinding.learned.lora import CONFIG, AdapterError, read_config
+from rebinding.learned.shelf import BASES, Family, learned_models
 from rebinding.learned.shelf import parse as parse_learned
 from rebinding.models.devices import Dtype
-from rebinding.models.errors import NoSuchFolder, UnknownName
-from rebinding.models.suggestions import suggestion
+from rebinding.models.errors import ModelError, UnfitAdapter, UnknownName
 from rebinding.paper.numbers import ALIASES as PAPERS
 from rebinding.paper.numbers import checkpoint
-from rebinding.planted import WiringError
+from rebinding.planted import ARCHITECTURES, MECHANISMS, VARIANTS, WiringError
 from rebinding.planted import parse as parse_planted
 from rebinding.planted.variants import variant_of
 from rebinding.task.chat import Form
 
 GGUF = ".gguf"
 Source: TypeAlias = Literal["planted", "learned", "shape", "folder", "adapter", "gguf", "hub"]
+MAX_SUGGESTIONS = 3
+SIMILARITY_RANGE = 0.1
+"""How much less similar than the nearest a suggested name may be; 1 is the same name."""
+COMPARED_CHARACTERS = 100
+"""Characters of a name that are compared; no known name is longer."""
+HUB_IDS: tuple[str, ...] = (
+    *(f"openai-community/{name}" for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "openai-gpt")),
+    "distilbert/distilgpt2",
+    *(f"HuggingFaceTB/SmolLM2-{size}{kind}" for size in ("135M", "360M", "1.7B") for kind in ("", "-Instruct")),
+    *(f"EleutherAI/pythia-{size}" for size in ("70m", "160m", "410m", "1b", "1.4b", "2.8b")),
+    *(f"Qwen/Qwen2.5-{size}-Instruct" for size in ("0.5B", "1.5B", "3B", "7B")),
+    *(f"Qwen/Qwen3-{size}" for size in ("0.6B", "1.7B", "4B", "8B")),
+    *("google/gemma-2-2b-it", "google/gemma-3-270m-it", "google/gemma-3-1b-it", "google/gemma-3-4b-it"),
+    *("meta-llama/Llama-3.2-1B-Instruct", "mistralai/Mistral-7B-Instruct-v0.3"),
+)
+"""Models on the Hub that people name without their owner, besides those of the paper."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +155,7 @@ def _on_disk(path: str, alias: Alias | None = None) -> Origin:
     if os.path.isfile(expanded) and path.endswith(GGUF):
         return Origin("gguf", str(Path(expanded)), alias)
     if not os.path.isdir(expanded):
-        raise NoSuchFolder(
+        raise UnknownName(
             f"there is no {'file' if path.endswith(GGUF) else 'folder'} {path!r} (seen from {os.getcwd()}); give the"
             f" folder that save_pretrained wrote, a file that ends with {GGUF}, or a Hub id"
         )
@@ -174,3 +198,115 @@ def _naming_help() -> str:
         "shape:ALIAS, a folder (of a model or of an adapter), a file FILE.gguf, or a Hub id owner/name, with"
         " @REVISION if need be"
     )
+
+
+def suggestion(name: str) -> str:
+    """` (did you mean X or Y?)`, or nothing where no known name is near."""
+    names = nearest(name)
+    return f" (did you mean {' or '.join(names)}?)" if names else ""
+
+
+def nearest(name: str) -> list[str]:
+    """The known names nearest to an unknown one; the nearest comes first."""
+    prefix, colon, rest = name.lower().partition(":")
+    if colon and prefix in names_by_prefix():
+        names, text = names_by_prefix()[prefix], rest.partition("?")[0][:COMPARED_CHARACTERS]
+        if text in names:  # the error is in the options after the name
+            return []
+    else:
+        names, text = names_without_prefix(), name.lower()[:COMPARED_CHARACTERS]
+        if text in names:
+            return [names[text]]
+    near = difflib.get_close_matches(text, names, n=MAX_SUGGESTIONS)
+    best = max((_likeness(text, spelling) for spelling in near), default=0.0)
+    return list(
+        dict.fromkeys(names[spelling] for spelling in near if _likeness(text, spelling) >= best - SIMILARITY_RANGE)
+    )
+
+
+@cache
+def names_by_prefix() -> Mapping[str, Mapping[str, str]]:
+    """Every name with a prefix, by prefix and by the rest of the name."""
+    names_by_kind = {
+        "planted": planted_names(),
+        "learned": [*(f"learned:{base}" for base in BASES), *(adapter.name for adapter in learned_models())],
+        "shape": [f"shape:{alias}" for alias in ALIASES],
+    }
+    return MappingProxyType({prefix: _by_rest(names) for prefix, names in names_by_kind.items()})
+
+
+@cache
+def names_without_prefix() -> Mapping[str, str]:
+    """Every known name, by itself and by its common short form: the last part of a Hub id, `pointer` for
+    `planted:pointer`, `smollm2` for `learned:smollm2`."""
+    hub = [*(checkpoint(alias).hub for alias in ALIASES), *HUB_IDS]
+    names = {name.rpartition("/")[2].lower(): name for name in hub} | {name.lower(): name for name in hub}
+    for by_rest in names_by_prefix().values():
+        names |= {name.lower(): name for name in by_rest.values()} | dict(by_rest)
+    return MappingProxyType(names | {alias: alias for alias in ALIASES})
+
+
+def planted_names() -> Iterator[str]:
+    """Every mechanism, with every variant that it has, alone and on every architecture."""
+    for mechanism in MECHANISMS:
+        fitting = [name for name, variant in VARIANTS.items() if mechanism in variant.mechanisms]
+        for what in (mechanism, *(f"{mechanism}+{variant}" for variant in fitting)):
+            yield from (f"planted:{what}", *(f"planted:{what}@{architecture}" for architecture in ARCHITECTURES))
+
+
+def _likeness(text: str, spelling: str) -> float:
+    return difflib.SequenceMatcher(None, spelling, text).ratio()
+
+
+def _by_rest(names: Iterable[str]) -> Mapping[str, str]:
+    return MappingProxyType({name.partition(":")[2].lower(): name for name in names})
+
+
+@contextmanager
+def as_unfit_adapter() -> Iterator[None]:
+    """Turn errors of an adapter's files into `UnfitAdapter`."""
+    try:
+        yield
+    except AdapterError as error:
+        raise UnfitAdapter(str(error)) from error
+
+
+@as_unfit_adapter()
+def folder_of_adapter(model_origin: Origin) -> Path:
+    """The folder of the adapter of a learned model or of an adapter."""
+    return parse_learned(model_origin.target).find() if model_origin.kind == "learned" else Path(model_origin.target)
+
+
+def family_of(learned: Origin) -> Family:
+    """The family of a learned model's base."""
+    return parse_learned(learned.target).base.family
+
+
+@as_unfit_adapter()
+def of_base(model_origin: Origin) -> Origin:
+    """The base of an adapter; any other model is its own base."""
+    if model_origin.kind == "learned":
+        return Origin("gguf", str(parse_learned(model_origin.target).base.find()))
+    return _base_of_folder(Path(model_origin.target)) if model_origin.kind == "adapter" else model_origin
+
+
+def _base_of_folder(folder: Path) -> Origin:
+    config = read_config(folder)
+    name, revision = config["base_model_name_or_path"], config.get("revision")
+    if name in BASES:
+        return Origin("gguf", str(BASES[name].find()))
+    try:
+        base = origin(name)
+        if base.kind == "hub" and revision:
+            base = origin(name, revision=revision)
+    except ModelError as error:
+        raise UnfitAdapter(f"{folder} is an adapter for {name!r}: {error}. {_advice(folder)}") from error
+    if base.kind not in ("folder", "gguf", "hub"):
+        raise UnfitAdapter(
+            f"{folder} is an adapter for {name!r}, which is a {base.kind} and no base. {_advice(folder)}"
+        )
+    return base
+
+
+def _advice(folder: Path) -> str:
+    return f"Write the base's folder, FILE.gguf or Hub id into {folder / CONFIG}, as base_model_name_or_path"

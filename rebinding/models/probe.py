@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.calling import forget_lengths
+from rebinding.surgery.anatomy import Anatomy, End
+from rebinding.surgery.calling import forget_lengths, watch_module
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -29,18 +29,22 @@ def draw_tokens(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
     bound = [size + 2 for size in {part.mask.size for part in anatomy.parts} if size is not None and size <= LONGEST]
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     length = min(max([LENGTH, *bound]), longest or LONGEST)
-    ordinary = sorted(set(range(anatomy.vocabulary)) - _special_ids(model.config.to_dict()))
+    ordinary = _ordinary_ids(model, anatomy)
     dice = torch.Generator().manual_seed(0)
     return torch.tensor(ordinary)[torch.randint(len(ordinary), (1, length), generator=dice)]
 
 
 def exchange_tokens(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, last: int) -> Tensor:
     """The same prompts with each of their `last` tokens replaced by another one."""
-    ordinary = sorted(set(range(anatomy.vocabulary)) - _special_ids(model.config.to_dict()))
+    ordinary = _ordinary_ids(model, anatomy)
     after = {token: ordinary[(place + 1) % len(ordinary)] for place, token in enumerate(ordinary)}
     exchanged = tokens.clone()
     exchanged[:, -last:] = torch.tensor([[after[token] for token in row] for row in tokens[:, -last:].tolist()])
     return exchanged
+
+
+def _ordinary_ids(model: PreTrainedModel, anatomy: Anatomy) -> list[int]:
+    return sorted(set(range(anatomy.vocabulary)) - _special_ids(model.config.to_dict()))
 
 
 def _special_ids(config: dict[str, Any]) -> set[int]:
@@ -86,32 +90,24 @@ def watch_modules(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Activati
     """Keep the activations while a block runs the model."""
     activations = Activations()
 
-    def on_input(module: nn.Module, layer: int, what: str) -> None:
-        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            value = args[0] if args else kwargs["hidden_states"]
-            activations.modules[layer, what] = anatomy.from_layer(value) if what == "resid" else value
+    def keep(name: str, number: int, layer: nn.Module, path: str, end: End) -> None:
+        def see(value: Any) -> None:
+            value = value[0] if isinstance(value, tuple) else value
+            activations.modules[number, name] = anatomy.from_layer(value) if name in ("resid", "written") else value
 
-        hooks.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
-
-    def on_output(module: nn.Module, layer: int, what: str) -> None:
-        def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            value = output[0] if isinstance(output, tuple) else output
-            activations.modules[layer, what] = anatomy.from_layer(value) if what == "written" else value
-
-        hooks.enter_context(module.register_forward_hook(hook))
+        watch_module(hooks, layer, path, end, see)
 
     with ExitStack() as hooks:
         for number, layer in enumerate(anatomy.layer_modules(model)):
-            on_input(layer, number, "resid")
-            on_output(layer, number, "written")
             parts = anatomy.parts[number]
-            on_input(layer.get_submodule(parts.q.module if parts.n_heads else parts.mixer), number, "read")
-            on_output(layer.get_submodule(parts.output or parts.mixer), number, "attended")
+            keep("resid", number, layer, "", "input")
+            keep("written", number, layer, "", "output")
+            keep("read", number, layer, parts.q.module if parts.n_heads else parts.mixer, "input")
+            keep("attended", number, layer, parts.output or parts.mixer, "output")
             for letter in ("q", "k", "v") if parts.n_heads else ():
-                part = parts.projection(letter)
-                if part.module:
-                    (on_output if part.end == "output" else on_input)(layer.get_submodule(part.module), number, letter)
+                if parts.projection(letter).module:
+                    keep(letter, number, layer, parts.projection(letter).module, parts.projection(letter).end)
             if parts.n_heads:
-                on_input(layer.get_submodule(parts.output), number, "z")
+                keep("z", number, layer, parts.output, "input")
         yield activations
         activations.modules[anatomy.n_layers, "resid"] = activations.modules[anatomy.n_layers - 1, "written"]

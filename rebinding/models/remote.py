@@ -14,7 +14,7 @@ import nnsight
 import torch
 
 from rebinding.models.checkpoint import check_architecture, description_of, open_tokenizer
-from rebinding.models.errors import InertSite, NoKey, NotServed
+from rebinding.models.errors import FailedSelfCheck, UnreachableModel
 from rebinding.models.fingerprint import hash_config, hash_tokenizer, join_digests
 from rebinding.models.hub import commit_of
 from rebinding.models.loaded_model import LoadedModel, form_for
@@ -74,11 +74,13 @@ def load_remote(name: str, *, form: Form | None = None) -> RemoteModel:
 def describe(model_origin: Origin) -> Path:
     """The folder with a Hub model's configuration and tokenizer; an error if NDIF cannot serve it."""
     if model_origin.kind != "hub":
-        raise NotServed(
+        raise UnreachableModel(
             f"{model_origin.target} is no model of the Hub, and a server finds its model by Hub id; load it here"
         )
     if nnsight.CONFIG.API.APIKEY is None:
-        raise NoKey("NDIF needs an API key, and none is set: set NDIF_API_KEY, or store one with nnsight.login()")
+        raise UnreachableModel(
+            "NDIF needs an API key, and none is set: set NDIF_API_KEY, or store one with nnsight.login()"
+        )
     folder = description_of(model_origin)
     check_architecture(folder)
     return folder
@@ -98,7 +100,7 @@ def _check(loaded_model: RemoteModel) -> None:
     surgeon = loaded_model.surgeon()
     inert = inert_sites(surgeon, surgeon.record(tokens), lambda site, layer: 1.0, allowance, _middle_layer)
     if inert:
-        raise InertSite(
+        raise FailedSelfCheck(
             f"{loaded_model.name}: on the server edits of {', '.join(inert)} at a middle layer change nothing that"
             " comes out; its modules differ from its anatomy"
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rebinding.models import ALIASES, ModelError, Origin, origin
-from rebinding.models.adapted import family_of, of_base
 from rebinding.models.devices import DTYPES, Dtype
+from rebinding.models.names import family_of, of_base
 from rebinding.paper.numbers import checkpoint
 from rebinding.planted import ARCHITECTURES, MECHANISMS, VARIANTS, Specification, parse
 from rebinding.planted.truth import truth_of

@@ -13,7 +13,7 @@ from typing import Any
 from rebinding.experiments.search.measure import search_model
 from rebinding.experiments.tracing.request import WIDE
 from rebinding.models import LoadedModel, ModelError
-from rebinding.models.errors import OtherWeights
+from rebinding.models.errors import ChangedModel
 from rebinding.models.loaded_model import owner_of
 from rebinding.paper import circuit as circuit_files
 from rebinding.paper.circuit import Circuit, CircuitError
@@ -148,7 +148,7 @@ class ModelUnderTest:
         """Refuse a model that has another fingerprint than the run announced."""
         announced = self.settings.fingerprints.get(name, loaded_model.fingerprint)
         if announced != loaded_model.fingerprint:
-            raise OtherWeights(
+            raise ChangedModel(
                 f"{name} was announced with the fingerprint {announced[:12]}; loaded by its name in"
                 f" {loaded_model.dtype} it has {loaded_model.fingerprint[:12]}: other weights, another dtype, revision"
                 " or tokenizer. Save the model that you mean with save_pretrained(FOLDER) and judge FOLDER, or name the"

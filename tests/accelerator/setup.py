@@ -19,7 +19,7 @@ from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.tracing.request import request_diagnostic, request_map
 from rebinding.experiments.unedited import request_ability
 from rebinding.experiments.workbench import Workbench
-from rebinding.models import LoadedModel, check_model, load
+from rebinding.models import LoadedModel, check, load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build, parse
@@ -61,7 +61,7 @@ def place_model(name: str, devices: int) -> Place:
         move_to_fake_device(model, fake_device, places)
         for path, device in places.items() if devices > 1 else ():
             add_device_hook(model, path, device)
-        anatomy = check_model(model)
+        anatomy = check(model)
     loaded_model = replace(device_model, loader=lambda: model, device=fake_accelerator(), anatomy=anatomy)
     return Place(
         Workbench(cpu_model),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from rebinding.models import check_model
+from rebinding.models import check
 from rebinding.surgery import derive
 from tests.close import MIN_CHANGE_SHARE
 from tests.everyday import sampled
@@ -67,4 +67,4 @@ def test_each_setting_matters(family: Family, setting: str, value: Any) -> None:
 def test_derived_anatomy_passes_the_self_check(family: Family) -> None:
     """Also under `--rounding`: at this scale no family exceeds what the check allows for."""
     built = RandomModel(family, scale=0.6).build()
-    assert check_model(built) == derive(built)
+    assert check(built) == derive(built)

@@ -11,7 +11,7 @@ from rebinding.cli.commands import main
 from rebinding.learned import shelf
 from rebinding.learned.lora import WEIGHTS
 from rebinding.learned.shelf import CARD_FILE, Base, Card, file_digest, parse
-from rebinding.models import adapted, load
+from rebinding.models import load, names
 
 pytest.importorskip("gguf")
 
@@ -28,7 +28,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     file = tmp_path / "base.gguf"
     write(file, GGMLQuantizationType.Q8_0)
     base = Base("tiny", "llama", file.name, file_digest(file), (str(tmp_path),), "no command", "TINY", "its terms")
-    for module in (shelf, adapted):
+    for module in (shelf, names):
         monkeypatch.setattr(module, "BASES", {"tiny": base})
     monkeypatch.setattr(shelf, "ADAPTERS", tmp_path / "cards")
     monkeypatch.setenv(shelf.VARIABLE, str(tmp_path / "trained"))

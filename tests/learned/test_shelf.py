@@ -10,8 +10,8 @@ import pytest
 from rebinding.learned.lora import WEIGHTS, AdapterError, layer_of, read_adapter
 from rebinding.learned.shelf import BASES, VARIABLE, Card, Learned, learned_models, parse
 from rebinding.models import origin
-from rebinding.models.adapted import folder_of_adapter
-from rebinding.models.errors import NoBase
+from rebinding.models.errors import UnfitAdapter
+from rebinding.models.names import folder_of_adapter
 
 SMOLLM2 = BASES["smollm2"]
 DISTRIBUTED = [learned for learned in learned_models() if learned.is_distributed]
@@ -83,7 +83,7 @@ def test_an_adapter_that_is_not_distributed_is_where_it_is_trained(
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     with pytest.raises(AdapterError, match=r"`rebinding train 'learned:gemma3-270m\?seed=1&order=all'` makes it"):
         learned.find()
-    with pytest.raises(NoBase, match="rebinding train"):
+    with pytest.raises(UnfitAdapter, match="rebinding train"):
         folder_of_adapter(origin(learned.name))
     folder = tmp_path / learned.folder_name
     folder.mkdir()

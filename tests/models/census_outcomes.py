@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rebinding.models import ModelError
-from rebinding.models.certificate import certify
-from rebinding.models.selfcheck import check_model
+from rebinding.models.selfcheck import check
 from tests.models.census import CannotBuild, build
 from tests.models.census_kinds import describe
 
@@ -72,7 +71,7 @@ def run_census(kinds: Iterable[str]) -> Table:
 def summarise_certificate(kind: str) -> CertificateSummary:
     """Certify a type that is accepted."""
     model = build(kind)
-    certificate = certify(model, check_model(model))
+    certificate = check(model, "certify")
     missing = "the layer "  # begins the reason where single layers lack a site, which the kind says
     gaps = dict.fromkeys(gap.what for gap in certificate.gaps if not gap.reason.startswith(missing))
     return CertificateSummary(float(f"{certificate.deviation:.2g}"), tuple(gaps), tuple(certificate.failures))
@@ -85,7 +84,7 @@ def examine(kind: str) -> Outcome:
     except CannotBuild as error:
         return Outcome("not built", reason=str(error).split(". ")[0])
     try:
-        return Outcome("accepted", kind=describe(check_model(model)))
+        return Outcome("accepted", kind=describe(check(model)))
     except ModelError as error:
         return Outcome("refused", error=type(error).__name__, reason=shorten(str(error), type(model).__name__))
 

@@ -16,9 +16,8 @@ from rebinding.__main__ import main
 from rebinding.learned import lora
 from rebinding.learned.lora import Adapter, Pair
 from rebinding.models import LoadedModel, errors, load
-from rebinding.models.adapted import of_base
 from rebinding.models.checkpoint import read_description
-from rebinding.models.names import Origin, origin
+from rebinding.models.names import Origin, of_base, origin
 from rebinding.study.model_spec import parse_model
 from tests.learned.small import encoder
 from tests.learned.small import model as small_model
@@ -121,7 +120,7 @@ def test_a_revision_is_one_of_a_base_on_the_hub(adapter: Path, base: Path) -> No
 def test_missing_base_is_reported(adapter: Path) -> None:
     change_config(adapter, lora.CONFIG, base_model_name_or_path=None)
     assert parse_model(str(adapter)).dtype == "float32"
-    with pytest.raises(errors.NoBase, match="has no base_model_name_or_path"):
+    with pytest.raises(errors.UnfitAdapter, match="has no base_model_name_or_path"):
         load(str(adapter))
 
 
@@ -151,31 +150,35 @@ def a_list(folder: Path) -> None:
     [
         (
             changed_config(base_model_name_or_path="./nowhere"),
-            errors.NoBase,
+            errors.UnfitAdapter,
             r"no folder './nowhere'.*Write the base's folder",
         ),
-        (changed_config(base_model_name_or_path="planted:pointer"), errors.NoBase, "which is a planted and no base"),
-        (changed_config(base_model_name_or_path="own/er"), errors.OfflineModel, "own/er"),
+        (
+            changed_config(base_model_name_or_path="planted:pointer"),
+            errors.UnfitAdapter,
+            "which is a planted and no base",
+        ),
+        (changed_config(base_model_name_or_path="own/er"), errors.UnreachableModel, "own/er"),
         (changed_config(r=8), errors.UnfitAdapter, "which are not of rank 8"),
-        (changed_config(r=0), errors.NoBase, "has no r that could be used: 0"),
-        (changed_config(r=True), errors.NoBase, "has no r that could be used: True"),
-        (changed_config(lora_alpha="six"), errors.NoBase, "has no lora_alpha that could be used: 'six'"),
-        (changed_config(lora_alpha=math.nan), errors.NoBase, "has no lora_alpha that could be used: nan"),
-        (changed_config(lora_alpha=math.inf), errors.NoBase, "has no lora_alpha that could be used: inf"),
-        (changed_config(lora_alpha=10**400), errors.NoBase, "has no lora_alpha that could be used: 1000"),
-        (changed_config(init_lora_weights="pissa_niter_4"), errors.NoBase, "asks for init_lora_weights"),
+        (changed_config(r=0), errors.UnfitAdapter, "has no r that could be used: 0"),
+        (changed_config(r=True), errors.UnfitAdapter, "has no r that could be used: True"),
+        (changed_config(lora_alpha="six"), errors.UnfitAdapter, "has no lora_alpha that could be used: 'six'"),
+        (changed_config(lora_alpha=math.nan), errors.UnfitAdapter, "has no lora_alpha that could be used: nan"),
+        (changed_config(lora_alpha=math.inf), errors.UnfitAdapter, "has no lora_alpha that could be used: inf"),
+        (changed_config(lora_alpha=10**400), errors.UnfitAdapter, "has no lora_alpha that could be used: 1000"),
+        (changed_config(init_lora_weights="pissa_niter_4"), errors.UnfitAdapter, "asks for init_lora_weights"),
         (
             changed_config(init_lora_weights="lora_ga"),
-            errors.NoBase,
+            errors.UnfitAdapter,
             "asks for init_lora_weights, which is not read here",
         ),
-        (changed_config(target_parameters=["mlp.experts"]), errors.NoBase, "asks for target_parameters"),
-        (changed_config(lora_bias=True), errors.NoBase, "asks for lora_bias"),
-        (changed_config(trainable_token_indices=[3]), errors.NoBase, "asks for trainable_token_indices"),
+        (changed_config(target_parameters=["mlp.experts"]), errors.UnfitAdapter, "asks for target_parameters"),
+        (changed_config(lora_bias=True), errors.UnfitAdapter, "asks for lora_bias"),
+        (changed_config(trainable_token_indices=[3]), errors.UnfitAdapter, "asks for trainable_token_indices"),
         (remove_folder, errors.UnfitAdapter, "has no adapter_model.safetensors.*pickles are not opened"),
         (cut, errors.UnfitAdapter, "is truncated or damaged"),
-        (not_json, errors.NoBase, "is not JSON"),
-        (a_list, errors.NoBase, "holds no object but a list"),
+        (not_json, errors.UnfitAdapter, "is not JSON"),
+        (a_list, errors.UnfitAdapter, "holds no object but a list"),
     ],
 )
 def test_unsupported_adapters_are_refused(
@@ -199,5 +202,5 @@ def test_adapted_model_is_not_a_paper_model(adapter: Path) -> None:
 
 def test_folder_with_a_model_refuses_the_adapter(adapter: Path, base: Path) -> None:
     (base / lora.CONFIG).write_text(json.dumps({"peft_type": "LORA"}))
-    with pytest.raises(errors.AdapterNextToModel):
+    with pytest.raises(errors.UnfitAdapter, match="holds an adapter beside a model"):
         load(str(base))

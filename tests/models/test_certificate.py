@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.models import load
-from rebinding.models.certificate import certify
+from rebinding.models import check, load
+from rebinding.models.reference import CELLS, Cell
 from rebinding.models.rounding import Allowance
-from rebinding.models.trials import CELLS, Cell
 from rebinding.paper.certificate import Certificate
 from rebinding.surgery import Anatomy, Edit, Read, Recording, SurgeryError, TorchSurgeon, derive
 from tests.models.census import build
@@ -28,7 +27,7 @@ BLIND = 50
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_are_certified_at_every_site_and_layer(family: Family) -> None:
     model = tiny(family)
-    certificate = certify(model, derive(model))
+    certificate = check(model, "certify", derive(model))
     assert certificate.failures == []
     assert [result.site for result in certificate.sites] == [str(cell) for cell in CELLS]
     for result in certificate.sites:
@@ -42,7 +41,7 @@ def test_families_are_certified_at_every_site_and_layer(family: Family) -> None:
 def test_models_of_16_bits_are_certified_and_left_unchanged() -> None:
     model = tiny("gemma2").to(torch.bfloat16)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    certificate = certify(model, derive(model), layers=[2])
+    certificate = check(model, "certify", derive(model), layers=[2])
     assert (certificate.failures, certificate.dtype, certificate.layers) == ([], "bfloat16", (2,))
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
@@ -50,23 +49,23 @@ def test_models_of_16_bits_are_certified_and_left_unchanged() -> None:
 
 def test_a_planted_model_is_certified() -> None:
     model = load("planted:pointer")
-    certificate = certify(model.model, model.anatomy, layers=[0, 4])
+    certificate = check(model.model, "certify", model.anatomy, layers=[0, 4])
     assert certificate.failures == []
     assert certificate.n_sites == 12
 
 
 def test_the_nnsight_surgeon_is_checked_too() -> None:
     model = tiny("qwen3")
-    assert certify(model, derive(model), layers=[0], has_nnsight=True).gaps == ()
+    assert check(model, "certify", derive(model), layers=[0], has_nnsight=True).gaps == ()
     model = build("gpt2")
-    gaps = certify(model, derive(model), layers=[0], has_nnsight=True).gaps
+    gaps = check(model, "certify", derive(model), layers=[0], has_nnsight=True).gaps
     assert any(gap.what.startswith("nnsight") and "k_rot" in gap.what for gap in gaps)
 
 
 def test_sites_that_a_model_lacks_are_named_with_the_reason() -> None:
     model = build("olmo2")
     anatomy = replace(derive(model), branches=None)
-    certificate = certify(model, anatomy, layers=[0, 2])
+    certificate = check(model, "certify", anatomy, layers=[0, 2])
     assert certificate.failures == []
     assert [(gap.what, gap.layers) for gap in certificate.gaps] == [("k head", (0, 2)), ("fast frozen path", ())]
     assert "normalises all heads together" in certificate.gaps[0].reason
@@ -102,7 +101,7 @@ def model_and_anatomy() -> tuple[Any, Anatomy]:
 
 def certify_faulty(**changes: Any) -> Certificate:
     model, anatomy = model_and_anatomy()
-    return certify(model, anatomy, surgeon=FaultySurgeon(model, anatomy, **changes), layers=[0, 2])
+    return check(model, "certify", anatomy, surgeon=FaultySurgeon(model, anatomy, **changes), layers=[0, 2])
 
 
 def wrong_sites(certificate: Certificate) -> set[str]:
@@ -209,7 +208,7 @@ def test_an_edit_without_effect_fails() -> None:
     for weight in (model.model.layers[2].self_attn.o_proj, model.model.layers[2].mlp.down_proj):
         weight.weight.zero_()
         weight.bias.zero_()
-    certificate = certify(model, derive(model), layers=[2])
+    certificate = check(model, "certify", derive(model), layers=[2])
     silent = {result.site for result in certificate.sites if result.silent == (2,)}
     assert silent == {str(cell) for cell in CELLS if cell.site not in ("resid", "mlp_out", "logits")}
     assert {failure.partition(":")[0] for failure in certificate.failures} == silent

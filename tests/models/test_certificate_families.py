@@ -9,8 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from rebinding.models import check_model
-from rebinding.models.certificate import certify
+from rebinding.models import check
 from rebinding.paper.certificate import Certificate
 from rebinding.surgery import Anatomy, replay
 from rebinding.surgery.calling import MixerRun
@@ -54,11 +53,12 @@ def checked(kind: str) -> tuple[PreTrainedModel, Anatomy]:
     config = AutoConfig.for_model(kind, **SIZES | SETTINGS[kind])
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     model.eval().requires_grad_(False)
-    return model, check_model(model)
+    return model, check(model)
 
 
 def certificate_of(kind: str) -> Certificate:
-    return certify(*checked(kind))
+    model, anatomy = checked(kind)
+    return check(model, "certify", anatomy)
 
 
 @pytest.mark.parametrize("kind", SETTINGS)

@@ -64,7 +64,7 @@ def test_a_base_model_is_loaded_for_raw_prompts(tmp_path: Path) -> None:
 
 
 def test_a_lost_template_is_the_models_error(tmp_path: Path) -> None:
-    with pytest.raises(errors.NoChatForm, match=r"my-model: .*tokens of a chat \(<\|im_start\|>\).*form='raw'"):
+    with pytest.raises(errors.UnfitTokenizer, match=r"my-model: .*tokens of a chat \(<\|im_start\|>\).*form='raw'"):
         form_for("my-model", origin(str(tmp_path)), byte_pairs(CHATML_SPECIAL))
 
 
@@ -74,6 +74,6 @@ def test_the_largest_token_counts_where_ids_leave_gaps() -> None:
     state["model"]["vocab"][OBJECTS[-1]] += 10
     tokenizer._tokenizer = Tokenizer.from_str(json.dumps(state))
     rows = len(tokenizer)
-    with pytest.raises(errors.OtherTokenizer, match=f"'{OBJECTS[-1]}' with token {rows + 9}.*a row for each token"):
+    with pytest.raises(errors.UnfitTokenizer, match=f"'{OBJECTS[-1]}' with token {rows + 9}.*a row for each token"):
         check_tokens("model", tokenizer, "template", rows)
     check_tokens("model", tokenizer, "template", rows + 10)

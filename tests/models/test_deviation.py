@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from rebinding.models.deviation import FLOOR, Deviation
+from rebinding.models.certificate import FLOOR, Deviation
 from rebinding.models.rounding import Allowance
 from rebinding.paper.certificate import LARGEST
 

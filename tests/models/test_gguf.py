@@ -13,7 +13,7 @@ import torch
 from gguf import GGMLQuantizationType
 
 from rebinding.models import ALIASES, Origin, errors, load, origin
-from rebinding.models.gguf_header import header
+from rebinding.models.gguf import header
 from rebinding.task.designs import design
 from tests.models.gguf_files import HEAD, KV_HEADS, write
 
@@ -78,7 +78,7 @@ def test_names(tmp_path: Path) -> None:
     path.touch()
     assert origin(str(path)) == Origin("gguf", str(path))
     assert origin(f"gemma2-9b={path}") == Origin("gguf", str(path), ALIASES["gemma2-9b"])
-    with pytest.raises(errors.NoSuchFolder, match=r"there is no file 'nowhere\.gguf'"):
+    with pytest.raises(errors.UnknownName, match=r"there is no file 'nowhere\.gguf'"):
         origin("nowhere.gguf")
     folder = tmp_path / "folder.gguf"
     folder.mkdir()
@@ -132,20 +132,25 @@ def cut(bytes_left: Callable[[int], int]) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (pointer, errors.DamagedWeights, "begins with b'vers'"),
-        (cut(lambda size: 200), errors.DamagedWeights, "cut short"),
-        (write_numbers(("I", 1)), errors.DamagedWeights, "version 1; versions 2 and 3 are read"),
-        (write_numbers(VERSION, ("Q", 1 << 60)), errors.DamagedWeights, f"a count of {1 << 60}"),
-        (write_numbers(VERSION, NO_TENSORS, ("Q", 1 << 61)), errors.DamagedWeights, f"a count of {1 << 61}"),
-        (write_numbers(VERSION, NO_TENSORS, A_FACT, ("Q", 1 << 62)), errors.DamagedWeights, f"a count of {1 << 62}"),
+        (pointer, errors.DamagedModel, "begins with b'vers'"),
+        (cut(lambda size: 200), errors.DamagedModel, "cut short"),
+        (write_numbers(("I", 1)), errors.DamagedModel, "version 1; versions 2 and 3 are read"),
+        (write_numbers(VERSION, ("Q", 1 << 60)), errors.DamagedModel, f"a count of {1 << 60}"),
+        (write_numbers(VERSION, NO_TENSORS, ("Q", 1 << 61)), errors.DamagedModel, f"a count of {1 << 61}"),
+        (write_numbers(VERSION, NO_TENSORS, A_FACT, ("Q", 1 << 62)), errors.DamagedModel, f"a count of {1 << 62}"),
         (
             write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, ("I", 13)),
-            errors.DamagedWeights,
+            errors.DamagedModel,
             "a value of the unknown type 13",
         ),
-        (write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, *NESTED), errors.DamagedWeights, "recursion"),
+        (
+            write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, ARRAY, ("I", 0), ("Q", 1 << 59)),
+            errors.DamagedModel,
+            f"a count of {1 << 59}",
+        ),
+        (write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, *NESTED), errors.DamagedModel, "recursion"),
         (cut(lambda size: size - 5000), errors.UnsupportedArchitecture, "transformers cannot load"),
-        (lambda path: write(path, Q8_0, parts=2), errors.DamagedWeights, "one of 2 parts"),
+        (lambda path: write(path, Q8_0, parts=2), errors.DamagedModel, "one of 2 parts"),
         (lambda path: write(path, Q8_0, architecture="starling"), errors.UnsupportedArchitecture, "starling"),
     ],
 )
@@ -160,7 +165,7 @@ def test_unloadable_files_are_refused(
 def test_missing_package_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "tiny.gguf", Q8_0)
     monkeypatch.setattr("rebinding.models.gguf.find_spec", lambda name: None)
-    with pytest.raises(errors.MissingPackage, match=r"'\.\[gguf\]'"):
+    with pytest.raises(errors.UnsupportedFormat, match=r"'\.\[gguf\]'"):
         load(str(tmp_path / "tiny.gguf"))
 
 

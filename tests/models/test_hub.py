@@ -78,7 +78,7 @@ def test_a_cached_model_needs_no_network_and_says_its_commit(name: str, cache: P
 
 @pytest.mark.parametrize("name", ["gemma3-12b", "llama3.1-8b", "owner/name@elsewhere"])
 def test_offline(name: str, cache: Path) -> None:
-    with pytest.raises(errors.OfflineModel, match=r"not on this machine.*HF_HOME .*pass a folder"):
+    with pytest.raises(errors.UnreachableModel, match=r"not on this machine.*HF_HOME .*pass a folder"):
         load(name)
 
 
@@ -91,7 +91,7 @@ def test_weights_that_never_came(cache: Path) -> None:
 def test_a_refused_model_does_not_need_its_weights(cache: Path) -> None:
     (cache / "model.safetensors").unlink()
     change_config(cache, auto_map={"AutoModelForCausalLM": "modeling.Model"})
-    with pytest.raises(errors.CustomCode):
+    with pytest.raises(errors.UnsupportedFormat, match="asks for the model's own Python code"):
         load("owner/name")
 
 
@@ -104,9 +104,9 @@ def test_an_adapter_on_the_hub_is_to_be_fetched_first(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "code", "error", "message"),
     [
-        (403, "GatedRepo", errors.GatedModel, "accept its licence, then log in"),
-        (404, "RevisionNotFound", errors.AbsentModel, "has no revision 'v9'"),
-        (401, "RepoNotFound", errors.AbsentModel, "check the spelling; if it is private, log in"),
+        (403, "GatedRepo", errors.UnreachableModel, "accept its licence, then log in"),
+        (404, "RevisionNotFound", errors.UnknownName, "has no revision 'v9'"),
+        (401, "RepoNotFound", errors.UnknownName, "check the spelling; if it is private, log in"),
     ],
 )
 def test_hub_refusals_are_explained(

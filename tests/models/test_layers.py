@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from transformers import FalconH1Config, FalconH1ForCausalLM
 
-from rebinding.models import check_model, errors, layers
-from rebinding.models.layers import redraw_weights
+from rebinding.models import check, errors, replays
+from rebinding.models.replays import redraw_weights
 from tests.models.stateful import KINDS, NO_STATE, stateful
 from tests.surgery.models import tiny
 
@@ -33,7 +33,7 @@ MESSAGES: dict[str, str] = {
 def test_a_state_beside_attention_is_refused(kind: str, scale: float) -> None:
     """At every initial scale, and the reason names it."""
     with pytest.raises(errors.ModelError, match=MESSAGES[kind]):
-        check_model(stateful(kind, scale))
+        check(stateful(kind, scale))
 
 
 @pytest.mark.parametrize("initial", [0.0, 1e-6])
@@ -41,12 +41,12 @@ def test_a_state_beside_attention_is_refused(kind: str, scale: float) -> None:
 def test_a_state_that_starts_at_nothing_is_refused_too(kind: str, initial: float) -> None:
     """Training would let it grow, and no comparison of numbers shows it yet."""
     with pytest.raises(errors.ModelError, match=MESSAGES[kind]):
-        check_model(stateful(kind, 0.1, initial=initial))
+        check(stateful(kind, 0.1, initial=initial))
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_same_model_without_a_state_is_accepted(scale: float) -> None:
-    assert check_model(stateful(NO_STATE, scale)).branches is not None
+    assert check(stateful(NO_STATE, scale)).branches is not None
 
 
 @pytest.mark.parametrize("scale", [0.02, 1.0])
@@ -66,15 +66,17 @@ def test_a_state_space_branch_of_the_library_is_refused(scale: float) -> None:
         initializer_range=scale,
         **sizes,
     )
-    with pytest.raises(errors.MixesTokens, match=r"mixes tokens by mamba \(FalconH1Mixer\), besides attention"):
-        check_model(FalconH1ForCausalLM(config).eval().requires_grad_(False))
+    with pytest.raises(
+        errors.UnsupportedArchitecture, match=r"mixes tokens by mamba \(FalconH1Mixer\), besides attention"
+    ):
+        check(FalconH1ForCausalLM(config).eval().requires_grad_(False))
 
 
 def test_keys_of_another_layer_are_noticed_by_a_layer_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Should what is computed per token look right: what another layer left behind is not there, or another's."""
-    monkeypatch.setattr(layers, "_check_token_mixing", lambda *_: None)
-    with pytest.raises(errors.ReplayDiffers, match="run alone on its recorded input, is off by"):
-        layers.check_mixing(*_recorded_with_shared_values())
+    monkeypatch.setattr(replays, "_check_token_mixing", lambda *_: None)
+    with pytest.raises(errors.FailedSelfCheck, match="run alone on its recorded input, is off by"):
+        replays.check_mixing(*_recorded_with_shared_values())
 
 
 def _recorded_with_shared_values() -> Any:

@@ -8,7 +8,7 @@ import huggingface_hub
 import pytest
 
 from rebinding.models import origin
-from rebinding.models.licence import licence_of_page, stated_licence
+from rebinding.models.hub import licence_of_page, stated_licence
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,16 @@ from rebinding.models.licence import licence_of_page, stated_licence
         ("license_link: LICENSE", None),
         ("model:\n  license: mit", None),
         ("", None),
+        ("license: mit\ntags: [&a a, *a]", None),
+        (
+            "license: mit\na0: &a0 {x: 1}\n"
+            + "\n".join(f"a{n + 1}: &a{n + 1} {{<<: [*a{n}, *a{n}]}}" for n in range(99)),
+            None,
+        ),
+        ("license: mit\ntags: " + "[" * 90_000, None),
+        ("license: mit\n1: 2", None),
+        ("- license: mit", None),
+        ("license: 2026-11-28", None),
     ],
 )
 def test_front_matter(head: str, licence: str | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rebinding.models import ALIASES, Origin, origin
-from rebinding.models.errors import NoSuchFolder, UnknownName
+from rebinding.models.errors import UnknownName
 
 GEMMA = ALIASES["gemma2-9b"]
 
@@ -58,9 +58,9 @@ def test_a_revision_may_stand_beside_the_name() -> None:
         ("learned:smolm2", UnknownName, "did you mean learned:smollm2"),
         ("learned:smollm2?seed=9", UnknownName, "has no recipe in the project"),
         ("gemma9=.", UnknownName, "none of the paper's models"),
-        ("gemma2-9b=nowhere", NoSuchFolder, "no folder 'nowhere'"),
-        ("./nowhere", NoSuchFolder, "no folder './nowhere'"),
-        ("a/b/c", NoSuchFolder, "no folder 'a/b/c'"),
+        ("gemma2-9b=nowhere", UnknownName, "no folder 'nowhere'"),
+        ("./nowhere", UnknownName, "no folder './nowhere'"),
+        ("a/b/c", UnknownName, "no folder 'a/b/c'"),
         ("owner/name@", UnknownName, "names no revision"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from rebinding.learned.shelf import learned_models
 from rebinding.models import ALIASES, origin
 from rebinding.models.errors import UnknownName
-from rebinding.models.suggestions import HUB_IDS, names_by_prefix, names_without_prefix, nearest
+from rebinding.models.names import HUB_IDS, names_by_prefix, names_without_prefix, nearest
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from rebinding.models import ModelError, errors
-from rebinding.models.reasons import SIGNS, find_reason
-from rebinding.models.selfcheck import check_model
+from rebinding.models.errors import SIGNS, find_reason
+from rebinding.models.selfcheck import check
 from tests.models.census import build
 from tests.models.census_outcomes import read_table
 from tests.surgery.models import FAMILIES, Family, tiny
 
 REASONS: dict[str, tuple[type[ModelError], str]] = {
     "mamba": (errors.UnsupportedArchitecture, "MambaForCausalLM mixes tokens by state-space layers (MambaBlock). "),
-    "rwkv": (errors.FixedAttention, "RwkvForCausalLM mixes tokens by recurrent layers (RwkvBlock). "),
+    "rwkv": (errors.UnsupportedArchitecture, "RwkvForCausalLM mixes tokens by recurrent layers (RwkvBlock). "),
     "falcon_h1": (
-        errors.MixesTokens,
+        errors.UnsupportedArchitecture,
         "FalconH1ForCausalLM mixes tokens by state-space layers (FalconH1Mixer) beside attention. ",
     ),
     "lfm2": (
@@ -26,7 +26,7 @@ REASONS: dict[str, tuple[type[ModelError], str]] = {
     "bitnet": (errors.UnsupportedArchitecture, "BitNetForCausalLM norms the outputs of all heads together. "),
     "afmoe": (errors.UnsupportedArchitecture, "AfmoeForCausalLM multiplies the outputs of heads by a gate. "),
     "bert": (errors.UnsupportedArchitecture, "BertLMHeadModel is built like BERT, an encoder. "),
-    "bloom": (errors.FixedAttention, "BloomForCausalLM computes attention in code of its own, "),
+    "bloom": (errors.UnsupportedArchitecture, "BloomForCausalLM computes attention in code of its own, "),
 }
 
 
@@ -35,7 +35,7 @@ def test_refusal_begins_with_the_reason(kind: str) -> None:
     """What the check missed comes after it, and then what to do."""
     error, words = REASONS[kind]
     with pytest.raises(error) as refusal:
-        check_model(build(kind))
+        check(build(kind))
     assert type(refusal.value) is error
     assert str(refusal.value).startswith(words)
     assert len(str(refusal.value)) > len(words) + 50

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from rebinding.models.probe import draw_tokens
-from rebinding.models.reference import Reference
+from rebinding.models.reference import CELLS, Cell, Reference, Trial, cells_at, make_trials
 from rebinding.models.rounding import Allowance
-from rebinding.models.trials import CELLS, Cell, Trial, cells_at, make_trials
 from rebinding.surgery import derive
 from rebinding.surgery.sites import ATTENTIONS, Attention, Read
 from tests.surgery.models import FAMILIES, Family, tiny
@@ -69,7 +68,7 @@ def test_logits_agree_with_a_forward_by_hand(family: Family) -> None:
 
 
 def test_sinks_take_a_share_of_their_own() -> None:
-    from rebinding.models.reference_pass import softmax
+    from rebinding.models.reference import softmax
 
     scores, sinks = torch.tensor([[[[0.0, 0.0]], [[0.0, 0.0]]]]), torch.tensor([0.0, float("-inf")])
     expected = torch.tensor([[[[1 / 3, 1 / 3]], [[1 / 2, 1 / 2]]]])  # the first head has a sink of the same weight

@@ -84,26 +84,24 @@ class Refusal:
 
 
 CASES = {
-    "no model": Refusal(lambda folder: folder.mkdir(), errors.NoSuchFolder, "has no config.json"),
+    "no model": Refusal(lambda folder: folder.mkdir(), errors.UnknownName, "has no config.json"),
     "broken config": Refusal(
-        lambda folder: (save_tiny(folder) / "config.json").write_text("{"), errors.NoSuchFolder, "is not JSON"
+        lambda folder: (save_tiny(folder) / "config.json").write_text("{"), errors.DamagedModel, "is not JSON"
     ),
     "quantised": Refusal(
-        configured(quantization_config={"quant_method": "gptq"}), errors.QuantisedModel, "holds gptq weights"
+        configured(quantization_config={"quant_method": "gptq"}), errors.UnsupportedFormat, "holds gptq weights"
     ),
-    "slow tokenizer": Refusal(slow_tokenizer, errors.SlowTokenizer, "has no fast tokenizer"),
-    "no tokenizer": Refusal(delete_tokenizer, errors.MissingTokenizer, "holds no tokenizer"),
+    "slow tokenizer": Refusal(slow_tokenizer, errors.UnfitTokenizer, "has no fast tokenizer"),
+    "no tokenizer": Refusal(delete_tokenizer, errors.UnfitTokenizer, "holds no tokenizer"),
     "other tokenizer": Refusal(
         lambda folder: save_tiny(folder, vocab_size=101),
-        errors.OtherTokenizer,
+        errors.UnfitTokenizer,
         "embeddings for tokens 0 to 100. It is another model's",
     ),
-    "no chat form": Refusal(delete_chat_template, errors.NoChatForm, "pass form='raw'"),
-    "truncated": Refusal(cut_short, errors.DamagedWeights, r"is truncated or damaged \("),
-    "lost shard": Refusal(delete_shard, errors.MissingWeights, "lacks model-00002-of-"),
-    "dropped": Refusal(
-        dropped, errors.DamagedWeights, "hold, against config.json, model.layers.0.self_attn.k_proj.bias"
-    ),
+    "no chat form": Refusal(delete_chat_template, errors.UnfitTokenizer, "pass form='raw'"),
+    "truncated": Refusal(cut_short, errors.DamagedModel, r"is truncated or damaged \("),
+    "lost shard": Refusal(delete_shard, errors.DamagedModel, "lacks model-00002-of-"),
+    "dropped": Refusal(dropped, errors.DamagedModel, "hold, against config.json, model.layers.0.self_attn.k_proj.bias"),
     "unknown family": Refusal(
         configured(model_type="nosuch"), errors.UnsupportedArchitecture, "transformers cannot read"
     ),
@@ -112,26 +110,26 @@ CASES = {
     ),
     "bloom": Refusal(
         lambda folder: save_architecture("bloom", folder, n_layer=2, n_head=2),
-        errors.FixedAttention,
+        errors.UnsupportedArchitecture,
         "BloomForCausalLM does not let",
     ),
     "mpt": Refusal(
         lambda folder: save_architecture("mpt", folder, n_layers=2, n_heads=2, d_model=24),
-        errors.FixedAttention,
+        errors.UnsupportedArchitecture,
         "Mpt.* does not let",
     ),
     "biased attention": Refusal(
         lambda folder: save(census.build("inkling_text"), folder),
-        errors.UnknownAttentionInput,
+        errors.UnsupportedArchitecture,
         "InklingAttention hands position_bias",
     ),
     "gemma without causal mask": Refusal(
         lambda folder: save_tiny(folder, "gemma3", use_bidirectional_attention=True),
-        errors.NotCausal,
+        errors.FailedSelfCheck,
         "Gemma3ForCausalLM looks at the future",
     ),
     "llama without causal mask": Refusal(
-        configured(is_causal=False), errors.NotCausal, "LlamaForCausalLM looks at the future"
+        configured(is_causal=False), errors.FailedSelfCheck, "LlamaForCausalLM looks at the future"
     ),
     "gated output": Refusal(
         lambda folder: save_architecture("bitnet", folder),
@@ -166,11 +164,11 @@ def test_each_damaged_folder_is_refused_with_its_reason(name: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"dtype": "bf16"}, errors.UnknownDtype, "did you mean bfloat16"),
-        ({"dtype": "int8"}, errors.UnknownDtype, "none of float32, bfloat16, float16"),
-        ({"device": "gpu"}, errors.UnknownDevice, "write auto, cpu, cuda"),
-        ({"device": "meta"}, errors.UnknownDevice, "models run on cpu, cuda or mps"),
-        ({"form": "claude"}, errors.NoChatForm, "the forms are raw, gemma, llama3, template"),
+        ({"dtype": "bf16"}, errors.UnfitDevice, "did you mean bfloat16"),
+        ({"dtype": "int8"}, errors.UnfitDevice, "none of float32, bfloat16, float16"),
+        ({"device": "gpu"}, errors.UnfitDevice, "write auto, cpu, cuda"),
+        ({"device": "meta"}, errors.UnfitDevice, "models run on cpu, cuda or mps"),
+        ({"form": "claude"}, errors.UnfitTokenizer, "the forms are raw, gemma, llama3, template"),
     ],
 )
 def test_options_are_checked_before_anything_is_read(options: Any, error: type[Exception], message: str) -> None:
@@ -181,7 +179,7 @@ def test_options_are_checked_before_anything_is_read(options: Any, error: type[E
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("cuda", "cuda:3", {"": 0}):
-        with pytest.raises(errors.NoCuda, match="sees 0 CUDA devices"):
+        with pytest.raises(errors.UnfitDevice, match="sees 0 CUDA devices"):
             load("gemma2-9b", device=device)
 
 
@@ -198,17 +196,17 @@ def test_gpus_without_room_are_refused_and_not_helped_out_by_the_cpu(
         return model, report
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", spread)
-    with pytest.raises(errors.DoesNotFit, match="does not fit into the GPUs"):
+    with pytest.raises(errors.UnfitDevice, match="does not fit into the GPUs"):
         checkpoint.open_model(save_tiny(tmp_path), dtype="float32", device="cpu")
 
 
 def test_a_refused_model_is_left_without_hooks() -> None:
-    from rebinding.models import check_model
+    from rebinding.models import check
     from tests.surgery.models import tiny
 
     model = tiny("gemma3", use_bidirectional_attention=True)
-    with pytest.raises(errors.NotCausal):
-        check_model(model)
+    with pytest.raises(errors.FailedSelfCheck, match="looks at the future"):
+        check(model)
     assert model.config._attn_implementation == NAME
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
@@ -231,5 +229,5 @@ def test_layers_that_drop_keywords_are_refused(tmp_path: Path, monkeypatch: pyte
     """StableLM's layers do; its line in the table of families says so."""
     monkeypatch.setattr(derivation, "FAMILIES", {})
     save_architecture("stablelm", tmp_path / "model")
-    with pytest.raises(errors.FixedAttention, match=r"StableLm.* do not pass their keywords on"):
+    with pytest.raises(errors.UnsupportedArchitecture, match=r"StableLm.* do not pass their keywords on"):
         load(str(tmp_path / "model"), device="cpu")

@@ -40,19 +40,19 @@ def served(key: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["planted:pointer", "shape:gemma2-9b", "."])
 def test_models_unknown_to_the_server_are_refused(name: str, key: None) -> None:
-    with pytest.raises(errors.NotServed, match="Hub id"):
+    with pytest.raises(errors.UnreachableModel, match="Hub id"):
         remote.load_remote(name)
 
 
 def test_missing_key_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nnsight.CONFIG.API, "APIKEY", None)
-    with pytest.raises(errors.NoKey, match="NDIF_API_KEY"):
+    with pytest.raises(errors.UnreachableModel, match="NDIF_API_KEY"):
         remote.load_remote("gemma2-9b")
 
 
 def test_unreachable_hub_is_reported(key: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*_: Any) -> Path:
-        raise errors.OfflineModel("the Hub cannot be reached")
+        raise errors.UnreachableModel("the Hub cannot be reached")
 
     monkeypatch.setattr(checkpoint, "fetch", offline)
     with pytest.raises(ModelError, match="cannot be reached"):
@@ -89,6 +89,6 @@ def test_a_site_that_moves_nothing_on_the_server_is_noticed(served: Path, monkey
 
     monkeypatch.setattr(remote, "connect", with_dead_heads)
     with pytest.raises(
-        errors.InertSite, match="edits of q, k, v, q_rot, k_rot, v_seen, scores, pattern, z at a middle layer"
+        errors.FailedSelfCheck, match="edits of q, k, v, q_rot, k_rot, v_seen, scores, pattern, z at a middle layer"
     ):
         remote.load_remote(NAME)

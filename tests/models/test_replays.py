@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rebinding.models import check_model, errors, verify
+from rebinding.models import check, errors, verify
 from rebinding.surgery import Anatomy, Edit, Read, TorchSurgeon, recorder
 from rebinding.surgery.recording import layer_call
 from tests.models.unusual_models import (
@@ -41,7 +41,7 @@ REPEATED: dict[str, tuple[type[Plain], type[nn.Module]]] = {
 def test_layer_arguments_are_repeated(case: str) -> None:
     """An edit that is replayed does what it does to the model when a hook makes it in a run from the beginning."""
     model = peculiar(*REPEATED[case])
-    surgeon = TorchSurgeon(model, check_model(model))
+    surgeon = TorchSurgeon(model, check(model))
     prompt, edit = tokens("llama", 1), torch.randn(24, generator=torch.Generator().manual_seed(0))
     (actual,) = surgeon.run(
         surgeon.record(prompt), [Edit("resid", 1, edit, positions=[6])], [Read("logits", positions=[12])]
@@ -63,7 +63,7 @@ def _from_the_beginning(model: PreTrainedModel, prompt: Tensor, edit: Tensor) ->
 
 
 def test_a_layer_that_scales_what_it_puts_out_has_no_known_norms() -> None:
-    assert check_model(peculiar(Plain, ScaledLayer)).branches is None
+    assert check(peculiar(Plain, ScaledLayer)).branches is None
 
 
 def test_a_keyword_that_is_dropped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,55 +71,55 @@ def test_a_keyword_that_is_dropped_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         return {key: value for key, value in layer_call(name, kwargs, anatomy).items() if key != "gain"}
 
     monkeypatch.setattr(recorder, "layer_call", forgetful)
-    with pytest.raises(errors.ReplayDiffers, match="run alone on its recorded input, is off"):
-        check_model(peculiar(ByKeyword, GainedLayer))
+    with pytest.raises(errors.FailedSelfCheck, match="run alone on its recorded input, is off"):
+        check(peculiar(ByKeyword, GainedLayer))
 
 
 @pytest.mark.parametrize("gain", [[0.4, SimpleNamespace()], torch.tensor([0.4]), object()])
 def test_unrepeatable_layers_are_refused(gain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ByKeyword, "gain", gain)
     with pytest.raises(errors.UnsupportedArchitecture, match=f"called with 'gain', a {type(gain).__name__}"):
-        check_model(peculiar(ByKeyword, GainedLayer))
+        check(peculiar(ByKeyword, GainedLayer))
 
 
 def test_nameless_layers_are_refused() -> None:
     with pytest.raises(errors.UnsupportedArchitecture, match="called with 1 arguments without a name"):
-        check_model(peculiar(ByPlace, NamelessLayer))
+        check(peculiar(ByPlace, NamelessLayer))
 
 
 def test_positions_that_a_layer_counts_for_itself_are_noticed() -> None:
-    with pytest.raises(errors.ReplayDiffers, match="with random weights and run from token 1 on, is off by"):
-        check_model(peculiar(Plain, CountingLayer))
+    with pytest.raises(errors.FailedSelfCheck, match="with random weights and run from token 1 on, is off by"):
+        check(peculiar(Plain, CountingLayer))
 
 
 def test_a_residual_that_is_scaled_between_layers_is_noticed() -> None:
     with pytest.raises(errors.UnsupportedArchitecture, match="the output of layer 0 is not the next layer's input"):
-        check_model(peculiar(Scaling))
+        check(peculiar(Scaling))
 
 
 def test_and_would_be_by_its_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "_check_chain", lambda *_: None)
-    with pytest.raises(errors.ReplayDiffers, match="from layer 0, token 31"):
-        check_model(peculiar(Scaling))
+    with pytest.raises(errors.FailedSelfCheck, match="from layer 0, token 31"):
+        check(peculiar(Scaling))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_heads_that_ask_in_another_order_are_noticed(family: Any) -> None:
     with pytest.raises(errors.UnsupportedArchitecture, match=r"the q of layer 0 is not the slice of self_attn\.q_proj"):
-        check_model(shuffled(family, query_order=SWAPPED))
+        check(shuffled(family, query_order=SWAPPED))
 
 
 def test_heads_that_are_projected_in_another_order_are_noticed() -> None:
     with pytest.raises(errors.UnsupportedArchitecture, match="does not read what attention returns"):
-        check_model(shuffled("llama", value_order=SWAPPED))
+        check(shuffled("llama", value_order=SWAPPED))
 
 
 def test_heads_that_share_other_keys_are_noticed() -> None:
-    with pytest.raises(errors.AttentionDiffers, match="from the model's own eager attention"):
-        check_model(shuffled("llama", tiled=True))
+    with pytest.raises(errors.FailedSelfCheck, match="from the model's own eager attention"):
+        check(shuffled("llama", tiled=True))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_heads_in_their_own_order_are_not_refused(family: Any) -> None:
     """The attention of these tests is the library's but for the order."""
-    assert check_model(shuffled(family)).branches is not None
+    assert check(shuffled(family)).branches is not None

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.models import ALIASES, check_model, layers, selfcheck, shape_config
+from rebinding.models import ALIASES, check, replays, selfcheck, shape_config
 from rebinding.models.probe import draw_tokens, forward
 from rebinding.models.rounding import WORDS, Allowance, in_float32, raise_weights
 from rebinding.models.shapes import skeleton
@@ -37,7 +37,7 @@ def noise(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         return acting
 
     monkeypatch.setattr(selfcheck, "forward", noisily(forward))
-    monkeypatch.setattr(layers, "run_alone", noisily(layers.run_alone))
+    monkeypatch.setattr(replays, "run_alone", noisily(replays.run_alone))
     monkeypatch.setattr(TorchSurgeon, "record", noisily(TorchSurgeon.record))
     monkeypatch.setattr(TorchSurgeon, "run", noisily(TorchSurgeon.run))
 
@@ -46,13 +46,13 @@ def noise(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("family", sampled(FAMILIES, "llama", "gemma3"))
 def test_ten_units_in_the_last_place_are_not_refused(family: Family) -> None:
     model = tiny(family)
-    assert check_model(model) == derive(model)
+    assert check(model) == derive(model)
 
 
 @pytest.mark.usefixtures("noise")
 @pytest.mark.parametrize("architecture", sampled(ARCHITECTURES))
 def test_nor_are_they_on_planted_models(architecture: str) -> None:
-    check_model(plant(f"pointer@{architecture}").model)
+    check(plant(f"pointer@{architecture}").model)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

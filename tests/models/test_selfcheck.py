@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from rebinding.models import check_model, errors, selfcheck, verify
+from rebinding.models import check, errors, selfcheck, verify
 from rebinding.models.probe import draw_tokens, forward
 from rebinding.surgery import Anatomy, TorchSurgeon, attention, derive
 from rebinding.surgery.anatomy import Branches, Mask, Projection
@@ -25,7 +25,7 @@ def test_models_that_we_understand_pass_with_the_derived_anatomy(family: Family,
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    anatomy = check_model(model)
+    anatomy = check(model)
     assert anatomy == derive(model)
     assert anatomy.branches is not None
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
@@ -74,14 +74,14 @@ def test_a_false_anatomy_is_noticed(belief: str, monkeypatch: pytest.MonkeyPatch
     family, wrong, message = BELIEFS[belief]
     monkeypatch.setattr(selfcheck, "derive", lambda model: changed(derive(model), **wrong))
     with pytest.raises(errors.UnsupportedArchitecture, match=message):
-        check_model(tiny(family))
+        check(tiny(family))
 
 
 def test_queries_taken_for_keys_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     swapped = {"q": Projection("self_attn.k_proj", 0, 60, 60), "k": Projection("self_attn.q_proj", 0, 60, 60)}
     monkeypatch.setattr(selfcheck, "derive", lambda model: changed(derive(model), **swapped))
     with pytest.raises(errors.UnsupportedArchitecture, match="the q of layer 0 is not the slice"):
-        check_model(tiny("llama", num_key_value_heads=6))
+        check(tiny("llama", num_key_value_heads=6))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_false_norm_layout_is_corrected_or_given_up(
     monkeypatch.setattr(selfcheck, "derive", lambda model: replace(derive(model), branches=wrong))
     if not is_known:
         monkeypatch.setattr(verify, "layouts", lambda layer, text: iter(()))
-    assert check_model(tiny(family)).branches == (derive(tiny(family)).branches if is_known else None)
+    assert check(tiny(family)).branches == (derive(tiny(family)).branches if is_known else None)
 
 
 def _without_softcap(*args: Any, softcap: float | None = None, **options: Any) -> tuple[Tensor, Tensor]:
@@ -112,8 +112,8 @@ def test_an_attention_that_is_a_little_different_is_noticed(
 ) -> None:
     monkeypatch.setattr(attention, "register", lambda: AttentionInterface.register(attention.NAME, attention_function))
     try:
-        with pytest.raises(errors.AttentionDiffers, match="the residual stream differs by"):
-            check_model(tiny("gemma2").to(dtype))
+        with pytest.raises(errors.FailedSelfCheck, match="the residual stream differs by"):
+            check(tiny("gemma2").to(dtype))
     finally:
         monkeypatch.undo()
         attention.register()
@@ -127,16 +127,18 @@ def test_a_mask_that_leaks_at_one_layer_is_noticed() -> None:
         return args, kwargs | {"attention_mask": torch.zeros_like(kwargs["attention_mask"])}
 
     layer.register_forward_pre_hook(leak, with_kwargs=True)
-    with pytest.raises(errors.NotCausal, match="looks at the future"):
-        check_model(model)
+    with pytest.raises(errors.FailedSelfCheck, match="looks at the future"):
+        check(model)
 
 
 def test_parts_that_are_not_connected_are_named() -> None:
     model = tiny("llama")
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight.zero_()
-    with pytest.raises(errors.InertSite, match="q, k, v, q_rot, k_rot, v_seen, scores, pattern, z at layers 0, 2, 3 "):
-        check_model(model)
+    with pytest.raises(
+        errors.FailedSelfCheck, match="q, k, v, q_rot, k_rot, v_seen, scores, pattern, z at layers 0, 2, 3 "
+    ):
+        check(model)
 
 
 @pytest.mark.parametrize("site", [site for site in SITES if site != "logits"])
@@ -147,8 +149,8 @@ def test_a_surgeon_that_forgets_a_site_is_noticed(site: str, monkeypatch: pytest
         return run(self, recording, [edit for edit in edits if edit.site != site], *args, **options)
 
     monkeypatch.setattr(TorchSurgeon, "run", forgetful)
-    with pytest.raises(errors.InertSite, match=f"edits of {site} at layers 0, 2, 3 "):
-        check_model(tiny("gemma3"))
+    with pytest.raises(errors.FailedSelfCheck, match=f"edits of {site} at layers 0, 2, 3 "):
+        check(tiny("gemma3"))
 
 
 def test_the_probe_avoids_special_tokens_and_reaches_past_windows() -> None:
@@ -158,3 +160,9 @@ def test_the_probe_avoids_special_tokens_and_reaches_past_windows() -> None:
     assert tokens.shape == (1, 122)
     assert draw_tokens(tiny("llama"), derive(tiny("llama"))).shape == (1, 64)  # it knows no more positions
     assert not set(tokens.unique().tolist()) & set(SPECIAL[:3])
+
+
+def test_levels_are_checked_before_the_model() -> None:
+    wrong: Any = "certified"
+    with pytest.raises(ValueError, match="there is no level 'certified'; the levels are load, certify"):
+        check(tiny("llama"), wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rebinding.models import ALIASES, build_shape, check_model, shape_config
+from rebinding.models import ALIASES, build_shape, check, shape_config
 from rebinding.models.shapes import skeleton
 from rebinding.surgery import Anatomy, derive
 
@@ -43,7 +43,7 @@ def test_gemma_shapes_keep_their_special_features() -> None:
 @pytest.mark.parametrize("alias", ALIASES)
 def test_a_cut_down_shape_passes_the_self_check(alias: str, dtype: torch.dtype) -> None:
     model = build_shape(alias, dtype=dtype, device=torch.device("cpu"), **_small(alias))
-    anatomy = check_model(model)
+    anatomy = check(model)
     assert (anatomy.n_layers, anatomy.parts[0].head_dim) == (2, TABLE[alias][3])
     assert model.get_input_embeddings().weight.dtype == dtype
 

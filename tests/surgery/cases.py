@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rebinding.models.trials import CELLS, Cell
+from rebinding.models.reference import CELLS, Cell
 from rebinding.surgery.sites import HEADLESS, Edit, Mode, Read, Site
 from tests.surgery.models import VOCABULARY
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM, PreTrainedModel
 
-from rebinding.models.selfcheck import check_model
+from rebinding.models.selfcheck import check
 from rebinding.surgery import Edit, Read, SurgeryError, TorchSurgeon
 from rebinding.surgery.calling import Weights
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
@@ -26,7 +26,7 @@ TOLERANCE = 1e-5
 @pytest.fixture
 def surgeon() -> TorchSurgeon:
     model = tiny("llama")
-    return TorchSurgeon(model, check_model(model))
+    return TorchSurgeon(model, check(model))
 
 
 def edited(surgeon: TorchSurgeon | NNsightSurgeon, size: float) -> Tensor:
@@ -113,7 +113,7 @@ def test_angles_do_not_depend_on_earlier_prompts(make: Callable[[], PreTrainedMo
     unused = deepcopy(model)
     unused.set_attn_implementation("eager")
     used = deepcopy(unused)
-    surgeon = TorchSurgeon(model, check_model(model))
+    surgeon = TorchSurgeon(model, check(model))
     for length in (20, 90, 50):
         prompts = torch.randint(5, 200, (3, length), generator=torch.Generator().manual_seed(length))
         with torch.no_grad():
@@ -168,7 +168,7 @@ def test_a_causal_mask_that_is_missing_is_noticed() -> None:
     decoder = model.get_submodule("model")
     decoder.register_forward_pre_hook(partial(_all_visible), with_kwargs=True)
     with pytest.raises(ValueError, match="looks at the future"):
-        check_model(model)
+        check(model)
 
 
 def _all_visible(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:

@@ -133,101 +133,101 @@ HOSTILE_MODELS: Mapping[str, HostileModel] = {
         change_config_values(num_attention_heads=7), "UnsupportedArchitecture", "not a multiple"
     ),
     "heads without keys": HostileModel(
-        change_config_values(num_key_value_heads=0), "DamagedWeights", "ZeroDivisionError"
+        change_config_values(num_key_value_heads=0), "DamagedModel", "ZeroDivisionError"
     ),
-    "wider": HostileModel(change_config_values(hidden_size=48), "DamagedWeights", "do not fit"),
+    "wider": HostileModel(change_config_values(hidden_size=48), "DamagedModel", "do not fit"),
     "more layers": HostileModel(
-        change_config_values(num_hidden_layers=9), "DamagedWeights", "= 9, its weights have 4 of model.layers"
+        change_config_values(num_hidden_layers=9), "DamagedModel", "= 9, its weights have 4 of model.layers"
     ),
-    "fewer layers": HostileModel(
-        change_config_values(num_hidden_layers=2), "DamagedWeights", "= 2, its weights have 4"
-    ),
+    "fewer layers": HostileModel(change_config_values(num_hidden_layers=2), "DamagedModel", "= 2, its weights have 4"),
     "a billion layers": HostileModel(
-        change_config_values(num_hidden_layers=10**9), "DamagedWeights", "its weights have 4"
+        change_config_values(num_hidden_layers=10**9), "DamagedModel", "its weights have 4"
     ),
     "layers below nothing": HostileModel(
-        change_config_values(num_hidden_layers=-1), "DamagedWeights", "its weights have 4"
+        change_config_values(num_hidden_layers=-1), "DamagedModel", "its weights have 4"
     ),
     "layers in words": HostileModel(
-        change_config_values(num_hidden_layers="four"), "DamagedWeights", "= four, its weights have 4"
+        change_config_values(num_hidden_layers="four"), "DamagedModel", "= four, its weights have 4"
     ),
-    "a billion words": HostileModel(change_config_values(vocab_size=10**12), "DamagedWeights", "do not fit"),
-    "no words": HostileModel(change_config_values(vocab_size=0), "DamagedWeights", "do not fit"),
+    "a billion words": HostileModel(change_config_values(vocab_size=10**12), "DamagedModel", "do not fit"),
+    "no words": HostileModel(change_config_values(vocab_size=0), "DamagedModel", "do not fit"),
     "another family": HostileModel(
-        change_config_values(model_type="mistral"), "DamagedWeights", "hold, against config.json"
+        change_config_values(model_type="mistral"), "DamagedModel", "hold, against config.json"
     ),
     "a family that is a number": HostileModel(
         change_config_values(model_type=5), "UnsupportedArchitecture", "cannot read"
     ),
     "a dtype of its own": HostileModel(change_config_values(dtype="float8_x"), "UnsupportedArchitecture", "float8_x"),
     "an activation of its own": HostileModel(
-        change_config_values(hidden_act="__import__"), "DamagedWeights", "__import__"
+        change_config_values(hidden_act="__import__"), "DamagedModel", "__import__"
     ),
     "positions of its own": HostileModel(
-        change_config_values(rope_parameters={"rope_type": "x"}), "DamagedWeights", "'x'"
+        change_config_values(rope_parameters={"rope_type": "x"}), "DamagedModel", "'x'"
     ),
     "a beginning that is no number": HostileModel(
         change_config_values(bos_token_id="x"), "UnsupportedArchitecture", "bos_token_id"
     ),
     "quantised in a list": HostileModel(
-        change_config_values(quantization_config=[1]), "QuantisedModel", "holds quantised weights"
+        change_config_values(quantization_config=[1]), "UnsupportedFormat", "holds quantised weights"
     ),
-    "an adapter": HostileModel(file("adapter_config.json", b"{}"), "AdapterNextToModel", "Merge it"),
-    "nested configuration": HostileModel(file("config.json", b'{"a":' * DEEP), "NoSuchFolder", "recursion"),
+    "an adapter": HostileModel(file("adapter_config.json", b"{}"), "UnfitAdapter", "Merge it"),
+    "nested configuration": HostileModel(file("config.json", b'{"a":' * DEEP), "DamagedModel", "recursion"),
     "nested tokenizer settings": HostileModel(
-        file("tokenizer_config.json", b"[" * DEEP * 10), "NoSuchFolder", "recursion"
+        file("tokenizer_config.json", b"[" * DEEP * 10), "DamagedModel", "recursion"
     ),
-    "nested tokenizer": HostileModel(file("tokenizer.json", b'{"a":' * DEEP), "MissingTokenizer", "recursion"),
+    "nested tokenizer": HostileModel(file("tokenizer.json", b'{"a":' * DEEP), "UnfitTokenizer", "recursion"),
     "configuration without end": HostileModel(
-        file("config.json", b" " * 100_000_001), "NoSuchFolder", "100000001 bytes"
+        file("config.json", b" " * 100_000_001), "DamagedModel", "100000001 bytes"
     ),
-    "weights that are NaN": HostileModel(weights(model__norm__weight=torch.full((24,), torch.nan)), "NotFinite", "NaN"),
+    "weights that are NaN": HostileModel(
+        weights(model__norm__weight=torch.full((24,), torch.nan)), "FailedSelfCheck", "NaN"
+    ),
     "weights without end": HostileModel(
-        weights(model__norm__weight=torch.full((24,), torch.inf)), "NotFinite", "infinite"
+        weights(model__norm__weight=torch.full((24,), torch.inf)), "FailedSelfCheck", "infinite"
     ),
     "weights that are nothing": HostileModel(
-        weights(model__embed_tokens__weight=torch.zeros(WORDS, 24)), "DamagedWeights", "same for different tokens"
+        weights(model__embed_tokens__weight=torch.zeros(WORDS, 24)), "DamagedModel", "same for different tokens"
     ),
-    "missing tensor": HostileModel(weights(model__norm__weight=None), "DamagedWeights", "lack model.norm.weight"),
-    "tensor of another shape": HostileModel(
-        weights(model__norm__weight=torch.ones(25)), "DamagedWeights", "do not fit"
-    ),
-    "overlapping tensors": HostileModel(header(overlapping), "DamagedWeights", "truncated or damaged"),
-    "gigantic tensor": HostileModel(header(gigantic), "DamagedWeights", "truncated or damaged"),
-    "tensor beyond the file": HostileModel(header(point_past_end), "DamagedWeights", "truncated or damaged"),
+    "missing tensor": HostileModel(weights(model__norm__weight=None), "DamagedModel", "lack model.norm.weight"),
+    "tensor of another shape": HostileModel(weights(model__norm__weight=torch.ones(25)), "DamagedModel", "do not fit"),
+    "overlapping tensors": HostileModel(header(overlapping), "DamagedModel", "truncated or damaged"),
+    "gigantic tensor": HostileModel(header(gigantic), "DamagedModel", "truncated or damaged"),
+    "tensor beyond the file": HostileModel(header(point_past_end), "DamagedModel", "truncated or damaged"),
     "gigantic header": HostileModel(
-        file("model.safetensors", (1 << 62).to_bytes(8, "little") + b"{}"), "DamagedWeights", "header too large"
+        file("model.safetensors", (1 << 62).to_bytes(8, "little") + b"{}"), "DamagedModel", "header too large"
     ),
-    "index of a list": HostileModel(index({"weight_map": [1]}), "DamagedWeights", "names no weights"),
-    "index of nothing": HostileModel(index({}), "DamagedWeights", "names no weights"),
-    "index of numbers": HostileModel(index({"weight_map": {"a": 3}}), "DamagedWeights", "names no weights"),
+    "index of a list": HostileModel(index({"weight_map": [1]}), "DamagedModel", "names no weights"),
+    "index of nothing": HostileModel(index({}), "DamagedModel", "names no weights"),
+    "index of numbers": HostileModel(index({"weight_map": {"a": 3}}), "DamagedModel", "names no weights"),
     "index out of the folder": HostileModel(
-        index({"weight_map": {"a": "../whole/model.safetensors"}}), "DamagedWeights", "no .safetensors beside it"
+        index({"weight_map": {"a": "../whole/model.safetensors"}}), "DamagedModel", "no .safetensors beside it"
     ),
     "index of a pickle": HostileModel(
-        index({"weight_map": {"a": "x.bin"}}), "DamagedWeights", "no .safetensors beside it"
+        index({"weight_map": {"a": "x.bin"}}), "DamagedModel", "no .safetensors beside it"
     ),
-    "pickle": HostileModel(pickled, "PickledWeights", "can run code when they are opened"),
-    "code of its own": HostileModel(code("config.json", "AutoModelForCausalLM"), "CustomCode", "never run here"),
+    "pickle": HostileModel(pickled, "UnsupportedFormat", "can run code when they are opened"),
+    "code of its own": HostileModel(code("config.json", "AutoModelForCausalLM"), "UnsupportedFormat", "never run here"),
     "tokenizer of its own": HostileModel(
-        code("tokenizer_config.json", "AutoTokenizer"), "CustomCode", "never run here"
+        code("tokenizer_config.json", "AutoTokenizer"), "UnsupportedFormat", "never run here"
     ),
-    "token below nothing": HostileModel(add_config(-5, "<x>"), "MissingTokenizer", "-5"),
-    "template without end": HostileModel(template(FOR_EVER), "NoChatForm", "was stopped"),
-    "template that doubles": HostileModel(template(DOUBLED), "NoChatForm", "was stopped"),
-    "template of ten billion letters": HostileModel(template("{{ 'a' * 10**10 }}"), "NoChatForm", "was stopped"),
-    "template of two megabytes": HostileModel(template("{{ 'a' * 2000000 }}"), "NoChatForm", "longer than 1 MB"),
+    "token below nothing": HostileModel(add_config(-5, "<x>"), "UnfitTokenizer", "-5"),
+    "template without end": HostileModel(template(FOR_EVER), "UnfitTokenizer", "was stopped"),
+    "template that doubles": HostileModel(template(DOUBLED), "UnfitTokenizer", "was stopped"),
+    "template of ten billion letters": HostileModel(template("{{ 'a' * 10**10 }}"), "UnfitTokenizer", "was stopped"),
+    "template of two megabytes": HostileModel(template("{{ 'a' * 2000000 }}"), "UnfitTokenizer", "longer than 1 MB"),
     "template that calculates": HostileModel(
-        template("{{ 9 ** (9 ** 9) }}"), "NoChatForm", "was stopped: it took more than"
+        template("{{ 9 ** (9 ** 9) }}"), "UnfitTokenizer", "was stopped: it took more than"
     ),
     "template that includes": HostileModel(
-        template("{% include '/etc/passwd' %}"), "NoChatForm", "refuses a conversation"
+        template("{% include '/etc/passwd' %}"), "UnfitTokenizer", "refuses a conversation"
     ),
-    "template that imports": HostileModel(template("{% import 'os' as os %}"), "NoChatForm", "refuses a conversation"),
+    "template that imports": HostileModel(
+        template("{% import 'os' as os %}"), "UnfitTokenizer", "refuses a conversation"
+    ),
     "template that looks inside": HostileModel(
-        template("{{ ''.__class__.__mro__[1].__subclasses__() }}"), "NoChatForm", "refuses a conversation"
+        template("{{ ''.__class__.__mro__[1].__subclasses__() }}"), "UnfitTokenizer", "refuses a conversation"
     ),
     "template that writes": HostileModel(
-        template("{{ cycler.__init__.__globals__.os.mknod('CANARY') }}"), "NoChatForm", "refuses a conversation"
+        template("{{ cycler.__init__.__globals__.os.mknod('CANARY') }}"), "UnfitTokenizer", "refuses a conversation"
     ),
 }

@@ -71,7 +71,7 @@ SURGEON = "rebinding.surgery.torch_surgeon:TorchSurgeon"
 STORE = "rebinding.evidence.store:write"
 CLAIMS: Mapping[str, Moment] = {
     "load": Moment("rebinding.study.plants:load"),
-    "self-check": Moment("rebinding.models.loaded_model:check_model"),
+    "self-check": Moment("rebinding.models.loaded_model:check"),
     "recording": Moment(f"{SURGEON}.record", 5),
     "replay": Moment(f"{SURGEON}._run_batch", 17),
     "keeping": Moment(STORE, 4),
