@@ -16,8 +16,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.model import TOKENS, benchmark_prompts
+from rebinding.experiments.path_patching import MESSAGES
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
-from rebinding.experiments.paths.patching import MESSAGES
 from rebinding.experiments.paths.request import PAPER, PathSettings
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.memory import CPU_BUDGET

@@ -12,8 +12,8 @@ import torch
 from rebinding.api.edits import Head, head_list, heads_by_layer, table_of
 from rebinding.api.model import Model
 from rebinding.api.prompts import Pairs, Position
+from rebinding.experiments.path_patching import Component
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
-from rebinding.experiments.paths.patching import Component
 from rebinding.experiments.paths.request import PathSettings, Stage, join_stratum
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.tracing.maps import TracedPair

@@ -24,7 +24,7 @@ from rebinding.surgery.recording import LayerCall, Recording
 from rebinding.surgery.sites import Read
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
-Component: TypeAlias = Literal["q", "k", "v"]
+InputSite: TypeAlias = Literal["q", "k", "v"]
 ROUNDING = 16
 """Units in the last place, of the largest value times the largest score (a softmax makes relative errors of absolute
 ones), by which z computed here may differ from the recorded z: sums of some tens of terms in another order. An
@@ -54,31 +54,31 @@ class ReceiverHead:
     sink: Tensor | None
     head: int
 
-    def changed_z(self, component: Component, raw: Tensor, source: Tensor, token: Tensor) -> Tensor:
+    def changed_z(self, site: InputSite, raw: Tensor, source: Tensor, token: Tensor) -> Tensor:
         """z (row, head_dim) of rows that continue prompts `source`, with the raw projection at `token` replaced by
         `raw` (row, head_dim). For a query, `token` is the head's own token."""
-        if component == "v":
+        if site == "v":
             weight = self.pattern[source, token][:, None]  # (row, 1)
             raw = self._transformed("v", raw, {})
             return self.z[source] + weight * (raw - self.values[source, token])
         call = {"position_embeddings": _angles_at(self.call.get("position_embeddings"), token)}
-        rotated = self._transformed(component, raw, call)  # (row, head_dim)
+        rotated = self._transformed(site, raw, call)  # (row, head_dim)
         z = self.z[source].clone()
         for prompt in source.unique():
             rows = torch.nonzero(source == prompt).reshape(-1)
-            scores = self._scores(component, int(prompt), rotated[rows], token[rows])  # (row, token)
+            scores = self._scores(site, int(prompt), rotated[rows], token[rows])  # (row, token)
             z[rows] = _softmax(scores, z, self.sink) @ self.values[prompt]
         return z
 
-    def _transformed(self, component: Component, raw: Tensor, call: LayerCall) -> Tensor:
+    def _transformed(self, site: InputSite, raw: Tensor, call: LayerCall) -> Tensor:
         """One head's raw vectors (row, head_dim) after its norm and RoPE."""
-        heads = self.parts.n_heads if component == "q" else self.parts.n_kv_heads
-        head = self.head if component == "q" else self.parts.kv_head(self.head)
+        heads = self.parts.n_heads if site == "q" else self.parts.n_kv_heads
+        head = self.head if site == "q" else self.parts.kv_head(self.head)
         every = raw[:, None, None].expand(-1, heads, -1, -1)  # (row, head, 1, head_dim); some norms differ by head
-        return seen_by_attention(self.attention, self.parts, component, every, call)[:, head, 0]
+        return seen_by_attention(self.attention, self.parts, site, every, call)[:, head, 0]
 
-    def _scores(self, component: Component, prompt: int, rotated: Tensor, token: Tensor) -> Tensor:
-        if component == "q":
+    def _scores(self, site: InputSite, prompt: int, rotated: Tensor, token: Tensor) -> Tensor:
+        if site == "q":
             return _scores_of(self, rotated @ self.keys[prompt].T, self.at[prompt])
         scores = self.scores[prompt].repeat(rotated.shape[0], 1)  # (row, token)
         line = self.call["attention_mask"][0, 0, self.at[prompt]]  # (token,)

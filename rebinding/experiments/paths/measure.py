@@ -126,17 +126,15 @@ def score_stage(
     for where in blocks(len(pairs.ids), size):
         block, frozen = pairs.block(surgeon, stage, where), settings.frozen == "all"
         if stage.component is None:
-            before, after = sender_run(block, senders, frozen=frozen)
+            after = sender_run(block, senders, frozen=frozen)
         else:
-            before, after = receiver_run(
-                block, senders, stage.component, receivers, frozen=frozen, scope=settings.scope
-            )
+            after = receiver_run(block, senders, stage.component, receivers, frozen=frozen, scope=settings.scope)
         tables.append(
             _rows(
                 pairs.ids[where],
                 (pairs.strata or ONE_STRATUM * len(pairs.ids))[where],
                 senders,
-                before,
+                block.before,
                 after,
                 block.relative_change(senders),
             )

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
-from rebinding.experiments.paths.patching import Component
+from rebinding.experiments.path_patching import Component
 from rebinding.experiments.prompts import BALANCED_ID, DISCOVERY_ID, Prompts
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead, Head

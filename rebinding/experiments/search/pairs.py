@@ -10,26 +10,27 @@ both prompts, and patching could not show that it is needed.
 **Recorded pairs** are shared by the steps of a search: clean and noise runs, the noise's z token by token, and the
 senders whose z differs between the two.
 
-**Receivers**: the outputs of senders at their tokens, and the change of z in each receiver.
+**Receivers**: the change of z in each receiver, given its input at the senders' tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, cast
+from typing import cast
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.path_patching import ReceiverInput, RecordedPrompts, Senders
 from rebinding.experiments.search.request import LOSSES, Settings
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.graph import Node
 from rebinding.surgery import Edit, Read, Recording, TorchSurgeon
-from rebinding.surgery.receivers import Component, ReceiverHead, receiver_head
+from rebinding.surgery.receivers import ReceiverHead, receiver_head
 from rebinding.surgery.slopes import z_slopes
 from rebinding.task.boxes import labels_of
 from rebinding.task.prompts import Encoded, PromptError, Stratum, TokenizedPrompt, aligned, numbered, stratum
@@ -152,50 +153,16 @@ sum)."""
 
 
 @dataclass(frozen=True, eq=False)
-class Senders:
-    """Heads of one layer at tokens of prompts, as three tensors of equal length."""
-
-    layer: int
-    head: Tensor
-    token: Tensor
-    prompt: Tensor
-
-    @property
-    def n(self) -> int:
-        return int(self.head.numel())
-
-    def take(self, rows: Tensor) -> Senders:
-        """The senders of some rows."""
-        return Senders(self.layer, self.head[rows], self.token[rows], self.prompt[rows])
-
-    def noise_edit(self, noise_z: Sequence[Tensor]) -> Edit:
-        """The edit that gives row `r` the r-th sender's z from the noise prompt."""
-        value = noise_z[self.layer][self.prompt, self.head, self.token][:, None, None]  # (row, 1, 1, head_dim)
-        return Edit("z", self.layer, value, positions=self.token[:, None], heads=self.head[:, None])
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedPairs:
-    """Recorded pairs. `noise_z[layer]` is (prompt, head, token, head_dim), at the tokens of the clean prompt."""
+class RecordedPairs(RecordedPrompts):
+    """Recorded pairs."""
 
     surgeon: TorchSurgeon
     pairs: Pairs
-    recording: Recording
-    noise_z: list[Tensor]
     noise: Recording
-
-    @property
-    def n(self) -> int:
-        return len(self.pairs.ids)
 
     @cached_property
     def readout(self) -> Tensor:
         return positions(self.pairs.clean, "readout")
-
-    @cached_property
-    def before(self) -> Tensor:
-        """The score of the clean prompts (prompt,)."""
-        return self.surgeon.run(self.recording, [], [self.read(torch.arange(self.n))])[0][:, 0]
 
     @cached_property
     def noise_score(self) -> Tensor:
@@ -213,7 +180,6 @@ class RecordedPairs:
         return LOSSES.evidence(pd.DataFrame({"prompt": self.pairs.ids, **scores}), {})
 
     def read(self, source: Tensor) -> Read:
-        """The score of rows that continue these prompts."""
         return Read(
             "resid",
             self.surgeon.anatomy.n_layers,
@@ -238,15 +204,13 @@ class RecordedPairs:
 
         return z_slopes(self.surgeon.model, self.surgeon.anatomy, token_batch(self.pairs.clean), score)
 
-    def senders(self, layer: int, tokens: Tensor) -> Senders:
-        """All heads of a layer at some tokens (prompt, token) whose z differs in the noise prompt."""
+    def senders(self, layer: int, where: Tensor) -> Senders:
+        """The heads of a layer whose z differs in the noise prompt, at some tokens (prompt, head or 1, token)."""
         clean, noise = self.recording.sites["z"][layer], self.noise_z[layer]  # (prompt, head, token, head_dim)
-        if not clean.numel():
-            return Senders(layer, *(torch.empty(0, dtype=torch.long) for _ in range(3)))  # no heads
         size = clean.abs().amax(dim=(1, 2, 3))[:, None, None]  # (prompt, 1, 1)
         is_different = (clean - noise).abs().amax(dim=-1) > ROUNDING * size  # (prompt, head, token)
-        prompt, head, token = torch.nonzero(is_different.cpu() & tokens[:, None], as_tuple=True)
-        return Senders(layer, head, token, prompt)
+        prompt, head, token = torch.nonzero(is_different.cpu() & where[:, : clean.shape[1]], as_tuple=True)
+        return Senders(torch.full_like(head, layer), head, token, prompt)
 
 
 def record_pairs(surgeon: TorchSurgeon, pairs: Pairs) -> RecordedPairs:
@@ -254,17 +218,16 @@ def record_pairs(surgeon: TorchSurgeon, pairs: Pairs) -> RecordedPairs:
     recording = surgeon.record(token_batch(pairs.clean), keep={"z"})
     noise = surgeon.record(token_batch(pairs.noise), keep={"z"})
     prompts = torch.arange(len(pairs.ids))
-    noise_z = [z[prompts[:, None], :, pairs.match].transpose(1, 2) if z.numel() else z for z in noise.sites["z"]]
-    return RecordedPairs(surgeon, pairs, recording, noise_z, noise)
+    noise_z = {
+        layer: z[prompts[:, None], :, pairs.match].transpose(1, 2)
+        for layer, z in enumerate(noise.sites["z"])
+        if z.numel()  # the layer has heads
+    }
+    return RecordedPairs(surgeon, recording, noise_z, pairs, noise)
 
 
-COMPONENTS: tuple[Component, ...] = ("q", "k", "v")
-MESSAGES = 1 << 27
-"""The most bytes of sender outputs in memory at once."""
 ROUNDED_AWAY = 0.1
 """Of a unit in the last place of the residual."""
-SenderOutput: TypeAlias = dict[tuple[Component, int], Tensor]
-"""The projections above the senders, at each sender's token: by component and layer (row, head, head_dim)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,26 +251,35 @@ class RecordedReceiver:
 class ReceiverChange:
     """The effect of senders on one receiver: the rows that it can attend to, and the change of its z there.
 
-    `relative_change` is the share of the residual stream that is rewritten, `estimate` the effect on the score by its
-    slope.
+    `relative_change` is the share of the residual stream that is rewritten.
     """
 
     receiver: RecordedReceiver
     rows: Tensor
     change: Tensor
     relative_change: Tensor
-    estimate: Tensor
+
+    def edits(self, place: Tensor, source: Tensor) -> list[Edit]:
+        """Add the change, if any, in a batch that continues the prompts `source`; it has row r at `place[r]`, or not at
+        all (-1)."""
+        own = torch.nonzero(place[self.rows] >= 0).reshape(-1)
+        if not own.numel():
+            return []
+        rows, value = place[self.rows[own]], self.change[own][:, None, None]  # (row, 1, 1, head_dim)
+        at, (layer, head, _) = self.receiver.at[source[rows]][:, None], self.receiver.node
+        return [Edit("z", layer, value, positions=at, heads=(head,), rows=rows, mode="add")]
+
+
+def join_changes(parts: Sequence[ReceiverChange]) -> ReceiverChange:
+    """The change of one receiver in the rows of several batches."""
+    columns = zip(*((part.rows, part.change, part.relative_change) for part in parts), strict=True)
+    return ReceiverChange(parts[0].receiver, *map(torch.cat, columns))
 
 
 def recorded_receiver(recorded_pairs: RecordedPairs, node: Node) -> RecordedReceiver:
     """A node as recorded in the clean prompts."""
-    anatomy, recording, prompts = (
-        recorded_pairs.surgeon.anatomy,
-        recorded_pairs.recording,
-        torch.arange(recorded_pairs.n),
-    )
-    at = recorded_pairs.pairs.at(node.token)
-    place = at.clamp(min=0)
+    anatomy, recording, at = recorded_pairs.anatomy, recorded_pairs.recording, recorded_pairs.pairs.at(node.token)
+    prompts, place = torch.arange(recorded_pairs.n), at.clamp(min=0)
     layer = anatomy.layer_modules(recorded_pairs.surgeon.model)[node.layer]
     parts = anatomy.parts[node.layer]
     span = slice(node.head * parts.head_dim, (node.head + 1) * parts.head_dim)
@@ -342,69 +314,32 @@ def sender_tokens(recorded_pairs: RecordedPairs, receivers: Sequence[RecordedRec
     return allowed
 
 
-def sender_batches(
-    recorded_pairs: RecordedPairs, senders: Senders, receivers: Sequence[RecordedReceiver]
-) -> Iterator[Senders]:
-    """Batches of senders whose outputs fit into `MESSAGES` bytes."""
-    anatomy = recorded_pairs.surgeon.anatomy
-    layers = {receiver.node.layer for receiver in receivers}
-    widths = (anatomy.parts[layer].n_heads * anatomy.parts[layer].head_dim for layer in layers)
-    row = 3 * sum(widths) * recorded_pairs.recording.sites["resid"][0].element_size()
-    size = max(1, MESSAGES // row)
-    for start in range(0, senders.n, size):
-        yield senders.take(torch.arange(start, min(start + size, senders.n)))
-
-
-def sender_output(
-    recorded_pairs: RecordedPairs, senders: Senders, receivers: Sequence[RecordedReceiver]
-) -> SenderOutput:
-    """Run the senders with the z and attention of every other head frozen, and read the projections above.
-
-    Returns them at each sender's token, by component and layer: (row, head, head_dim).
-    """
-    anatomy = recorded_pairs.surgeon.anatomy
-    keys, reads = [], []
-    for layer in sorted({receiver.node.layer for receiver in receivers}):
-        heads = sorted({receiver.node.head for receiver in receivers if receiver.node.layer == layer})
-        for site in COMPONENTS:
-            parts = anatomy.parts[layer]
-            read_heads = heads if site == "q" else sorted({parts.kv_head(head) for head in heads})
-            reads.append(Read(site, layer, positions=senders.token[:, None], heads=read_heads))
-            keys.append((site, layer))
-    edits = [senders.noise_edit(recorded_pairs.noise_z)]
-    values = recorded_pairs.surgeon.run(
-        recorded_pairs.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
-    )
-    n_heads = anatomy.n_heads
-    output: SenderOutput = {}
-    for (site, layer), read, value in zip(keys, reads, values, strict=True):
-        assert read.heads is not None
-        all_heads = value.new_zeros(senders.n, n_heads, value.shape[-1])  # (row, head, head_dim)
-        all_heads[:, read.heads[0]] = value[:, :, 0]
-        output[site, layer] = all_heads
-    return output
-
-
 def receiver_change(
-    recorded_pairs: RecordedPairs,
-    receiver: RecordedReceiver,
-    component: Component,
-    senders: Senders,
-    output: SenderOutput,
+    receiver: RecordedReceiver, entry: ReceiverInput, values: Tensor, senders: Senders, first: int
 ) -> ReceiverChange:
-    """The change of one receiver's z, without rows whose change is rounded away when it is added to the residual."""
+    """The change of one receiver's z, without rows whose change is rounded away when it is added to the residual.
+
+    `values` (row, head, 1, head_dim) are the receivers' input at each sender's token; `first` is the number of the
+    first row.
+    """
     at = receiver.at[senders.prompt]  # (row,)
-    can_attend = senders.token == at if component == "q" else senders.token <= at
+    can_attend = senders.token == at if entry.site == "q" else senders.token <= at
     rows = torch.nonzero(can_attend & (at >= 0)).reshape(-1)
-    head = receiver.node.head if component == "q" else receiver.head.parts.kv_head(receiver.node.head)
+    head = receiver.node.head if entry.site == "q" else receiver.head.parts.kv_head(receiver.node.head)
     source = senders.prompt[rows]
-    projection = output[component, receiver.node.layer][rows, head]  # (row, head_dim)
-    z = receiver.head.changed_z(component, projection, source, senders.token[rows])
+    projection = values[rows, entry.heads.index(head), 0]  # (row, head_dim)
+    z = receiver.head.changed_z(entry.site, projection, source, senders.token[rows])
     change = z - receiver.head.z[source]  # (row, head_dim)
     relative_change = receiver.relative_change(change, source)  # (row,)
     changed = torch.nonzero(relative_change > ROUNDED_AWAY * torch.finfo(change.dtype).eps).reshape(-1).cpu()
-    slope = recorded_pairs.slopes[receiver.node.layer][source, receiver.node.head, at[rows]].to(
-        change
-    )  # (row, head_dim)
-    estimate = (change * slope).sum(-1)  # (row,)
-    return ReceiverChange(receiver, rows[changed], change[changed], relative_change[changed], estimate[changed])
+    return ReceiverChange(receiver, rows[changed] + first, change[changed], relative_change[changed])
+
+
+def estimate_effects(recorded_pairs: RecordedPairs, senders: Senders, changes: Sequence[ReceiverChange]) -> Tensor:
+    """The first-order estimate of each sender's effect on the score (row,): the changes of z times the slopes."""
+    estimate = torch.zeros(senders.n)
+    for part in changes:
+        source, node = senders.prompt[part.rows], part.receiver.node
+        slope = recorded_pairs.slopes[node.layer][source, node.head, part.receiver.at[source]]  # (row, head_dim)
+        estimate[part.rows] += (part.change * slope.to(part.change)).sum(-1).float().cpu()
+    return estimate

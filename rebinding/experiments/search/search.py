@@ -2,27 +2,28 @@
 
 A step is the effect of every sender on the score via the current receivers.
 
-This is path patching, textbook form. A *sender* is a head at a token. In the sender run its z is that of the noise
-prompt, every other head's z is frozen, MLPs and norms are recomputed; the resulting query, key or value projections of
-a receiver at that token are the sender's output. The receiver, a head at a token of its own, computes its z from that
-output (`rebinding.surgery.receivers`) with all else as recorded: its query if the two tokens are the same, the key or
-the value at the sender's token in any case. The receiver run adds the change of z in the clean prompt and freezes
-nothing: a receiver that a sender does not reach still reads from the receivers that it does reach.
+This is path patching (`rebinding.experiments.path_patching`), textbook form, with senders and receivers at any tokens.
+The input of a receiver is its query, key or value at the sender's token: the query if that is its own token, the key or
+the value in any case. The receiver computes its z from this input (`rebinding.surgery.receivers`) with all else as
+recorded. The receiver run adds the change of z in the clean prompt and freezes nothing: a receiver that a sender does
+not reach still reads from the receivers that it does reach.
 
 **Skipped rows.** Exactly: senders not below a receiver; tokens before the two prompts differ; senders whose z is the
-same in both; tokens after the receiver's or outside its window. By an estimate: rows that change their receivers by
-less than `SMALL` of the residual stream, and whose effect by the slope of the score (`rebinding.surgery.slopes`) is
-less than `FEW` of the threshold for selection, divided by `SLACK`. So small a change is nearly linear; if a head is
-saturated and its slope 0, a small change does nothing, and a large one is run whatever the slope. With `exhaustive`
-every row is run.
+same in both; tokens after the receiver's or outside its window.
+
+Not exactly: tokens with less attention than `min_attention`, and, without `exhaustive`, rows with
+a small estimated effect. The first-order estimate is the change of the receivers' z times the slope of the score with z
+(`rebinding.surgery.slopes`). A row is skipped if it changes each receiver by less than `SMALL` of the residual stream
+and the estimate is below `FEW / SLACK` of the threshold for selection. With `exhaustive` all are run.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Protocol, TypeAlias
 
 import pandas as pd
@@ -30,33 +31,33 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.path_patching import Senders, inputs_above, join_senders, receiver_inputs
 from rebinding.experiments.search.pairs import (
-    COMPONENTS,
     Pairs,
     ReceiverChange,
     RecordedPairs,
-    Senders,
+    estimate_effects,
+    join_changes,
     receiver_change,
     record_pairs,
     recorded_receiver,
-    sender_batches,
-    sender_output,
     sender_tokens,
 )
 from rebinding.experiments.search.request import STEPS, Settings
 from rebinding.experiments.search.summary import Functions, NodeEffect, family, select_senders
 from rebinding.paper.graph import Edge, Graph, Node
-from rebinding.surgery import Edit, TorchSurgeon
-from rebinding.surgery.receivers import Component
+from rebinding.surgery import TorchSurgeon
+from rebinding.surgery.receivers import InputSite
 
+COMPONENTS: tuple[InputSite, ...] = ("q", "k", "v")
 EDGE_SHARE = 0.1
 """Share of the threshold for nodes: a smaller effect counts as 0 for an edge, and for a sender in the first block."""
 FEW = 0.25
-"""Share of the threshold for nodes: a row with a smaller effect, in its one prompt, may be skipped."""
+"""Share of the threshold for nodes: a row with a smaller effect, in its one prompt, may be screened out."""
 SLACK = 2.0
-"""The factor by which the estimate for a small change may be wrong."""
+"""The factor by which the first-order estimate for a small change may be wrong."""
 SMALL = 0.02
-"""Share of the residual stream: a larger change is run and not estimated."""
+"""Share of the residual stream: a row with a change at least as large is run, whatever the estimate."""
 AT_ONCE = 512
 """Rows of a batch of receiver runs."""
 Allowed: TypeAlias = Sequence[Node] | None
@@ -65,19 +66,13 @@ Allowed: TypeAlias = Sequence[Node] | None
 
 def direct_effect(recorded_pairs: RecordedPairs, allowed: Allowed = None) -> pd.DataFrame:
     """The first step: the effect of senders at the readout on the logits."""
-    tokens = torch.zeros(recorded_pairs.n, recorded_pairs.pairs.length, dtype=torch.bool)
-    tokens[torch.arange(recorded_pairs.n), recorded_pairs.readout] = True
-    parts = []
-    for layer in range(recorded_pairs.surgeon.anatomy.n_layers):
-        senders = _allowed(recorded_pairs, recorded_pairs.senders(layer, tokens), allowed)
-        if senders.n:
-            reads = [recorded_pairs.read(senders.prompt)]
-            edits = [senders.noise_edit(recorded_pairs.noise_z)]
-            (after,) = recorded_pairs.surgeon.run(
-                recorded_pairs.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
-            )
-            parts.append(_rows(recorded_pairs, "direct", senders, after[:, 0], torch.ones(senders.n)))
-    return _join_rows(parts)
+    where = torch.arange(recorded_pairs.pairs.length) == recorded_pairs.readout[:, None, None]  # (prompt, 1, token)
+    senders = join_senders(
+        [recorded_pairs.senders(layer, where & is_allowed) for layer, is_allowed in _allowed(recorded_pairs, allowed)]
+    )
+    if not senders.n:
+        return _join_rows([])
+    return _rows(recorded_pairs, "direct", senders, recorded_pairs.send_to_logits(senders), torch.ones(senders.n))
 
 
 def effect_via_receivers(
@@ -85,92 +80,69 @@ def effect_via_receivers(
 ) -> pd.DataFrame:
     """A later step: the effect of senders below the receivers, at every token that some receiver can attend to."""
     receivers = [recorded_receiver(recorded_pairs, node) for node in nodes]
-    changes: dict[Component, list[tuple[Senders, list[ReceiverChange]]]] = {component: [] for component in COMPONENTS}
-    for layer in range(max(node.layer for node in nodes)):
+    inputs = receiver_inputs(recorded_pairs.anatomy, {node[:2] for node in nodes}, COMPONENTS)
+    batches: list[Senders] = []
+    changes: dict[InputSite, dict[Node, list[ReceiverChange]]] = {site: {} for site in COMPONENTS}
+    first = 0
+    for layer, is_allowed in _allowed(recorded_pairs, allowed):
         above = [receiver for receiver in receivers if receiver.node.layer > layer]
-        senders = _allowed(
-            recorded_pairs, recorded_pairs.senders(layer, sender_tokens(recorded_pairs, above, settings)), allowed
-        )
-        for batch in sender_batches(recorded_pairs, senders, above):
-            output = sender_output(recorded_pairs, batch, above)
-            for component in COMPONENTS:
-                of_batch = [receiver_change(recorded_pairs, receiver, component, batch, output) for receiver in above]
-                changes[component].append((batch, of_batch))
-    floor = 0.0 if settings.exhaustive else FEW / SLACK * settings.share * abs(recorded_pairs.total)
+        if not above:
+            break
+        where = sender_tokens(recorded_pairs, above, settings)[:, None] & is_allowed
+        senders, entries = recorded_pairs.senders(layer, where), inputs_above(inputs, layer)
+        for part in recorded_pairs.batches(senders.n, entries):
+            batch = senders.take(part)
+            output = recorded_pairs.send(batch, [entry.read(batch.token) for entry in entries])
+            values = {(entry.site, entry.layer): (entry, value) for entry, value in zip(entries, output, strict=True)}
+            for receiver, site in product(above, COMPONENTS):
+                change = receiver_change(receiver, *values[site, receiver.node.layer], batch, first)
+                changes[site].setdefault(receiver.node, []).append(change)
+            batches.append(batch)
+            first += batch.n
+    if not batches:
+        return _join_rows([])
+    step = recorded_pairs, join_senders(batches), settings
     return _join_rows(
-        [_receiver_runs(recorded_pairs, component, parts, floor) for component, parts in changes.items() if parts]
+        [_receiver_runs(*step, site, [*map(join_changes, of_site.values())]) for site, of_site in changes.items()]
     )
 
 
-def _allowed(recorded_pairs: RecordedPairs, senders: Senders, allowed: Allowed) -> Senders:
-    """The senders that are among the allowed nodes."""
-    if allowed is None:
-        return senders
-    table = torch.zeros(
-        recorded_pairs.surgeon.anatomy.n_heads, recorded_pairs.n, recorded_pairs.pairs.length, dtype=torch.bool
-    )
-    for node in allowed:
-        if node.layer == senders.layer:
-            at = recorded_pairs.pairs.at(node.token)
-            table[node.head, torch.nonzero(at >= 0).reshape(-1), at[at >= 0]] = True
-    return senders.take(torch.nonzero(table[senders.head, senders.prompt, senders.token]).reshape(-1))
+def _allowed(recorded_pairs: RecordedPairs, allowed: Allowed) -> Iterator[tuple[int, Tensor]]:
+    """Each layer with heads, and which of its heads at which tokens are among the allowed nodes: (prompt, head,
+    token)."""
+    shape = recorded_pairs.n, recorded_pairs.anatomy.n_heads, recorded_pairs.pairs.length
+    for layer in recorded_pairs.noise_z:
+        table = torch.full(shape, allowed is None)
+        for node in allowed or ():
+            if node.layer == layer:
+                at = recorded_pairs.pairs.at(node.token)
+                table[torch.nonzero(at >= 0).reshape(-1), node.head, at[at >= 0]] = True
+        yield layer, table
 
 
 def _receiver_runs(
     recorded_pairs: RecordedPairs,
-    component: Component,
-    parts: Sequence[tuple[Senders, list[ReceiverChange]]],
-    floor: float,
+    senders: Senders,
+    settings: Settings,
+    component: InputSite,
+    changes: Sequence[ReceiverChange],
 ) -> pd.DataFrame:
-    """The receiver runs of one component, for rows with a large change of a receiver or an estimate of at least
-    `floor`."""
-    sizes, estimates = [], []
-    for senders, receiver_changes in parts:
-        largest, estimate = torch.zeros(senders.n), torch.zeros(senders.n)
-        for change in receiver_changes:
-            largest[change.rows] = torch.maximum(largest[change.rows], change.relative_change.cpu())
-            estimate[change.rows] += change.estimate.float().cpu()
-        sizes.append(largest)
-        estimates.append(estimate)
-    number = torch.cat([torch.full((largest.numel(),), place) for place, largest in enumerate(sizes)])
-    row = torch.cat([torch.arange(largest.numel()) for largest in sizes])
-    change_size, estimate = torch.cat(sizes), torch.cat(estimates)
-    chosen = torch.nonzero((change_size > 0) & ((change_size >= SMALL) | (estimate.abs() >= floor))).reshape(-1)
+    """The receiver runs of one component, of rows that change a receiver and are not screened out."""
+    largest = torch.zeros(senders.n)
+    for part in changes:
+        largest[part.rows] = torch.maximum(largest[part.rows], part.relative_change.cpu())
+    is_run = largest > 0
+    if not settings.exhaustive:
+        floor = FEW / SLACK * settings.share * abs(recorded_pairs.total)
+        is_run &= (largest >= SMALL) | (estimate_effects(recorded_pairs, senders, changes).abs() >= floor)
     frames = []
-    for chunk in chosen.split(AT_ONCE) if chosen.numel() else ():
-        batch = [(place, chunk[number[chunk] == place]) for place in number[chunk].unique().tolist()]
-        after = _run(recorded_pairs, [(*parts[place], row[rows]) for place, rows in batch])
-        for (place, rows), value in zip(batch, after.split([rows.numel() for _, rows in batch]), strict=True):
-            frames.append(_rows(recorded_pairs, component, parts[place][0].take(row[rows]), value, change_size[rows]))
+    for rows in torch.nonzero(is_run).reshape(-1).split(AT_ONCE) if is_run.any() else ():
+        batch, place = senders.take(rows), torch.full((senders.n,), -1)
+        place[rows] = torch.arange(batch.n)
+        edits = [edit for part in changes for edit in part.edits(place, batch.prompt)]
+        after = recorded_pairs.receive(edits, batch.prompt)
+        frames.append(_rows(recorded_pairs, component, batch, after, largest[rows]))
     return _join_rows(frames)
-
-
-def _run(recorded_pairs: RecordedPairs, parts: Sequence[tuple[Senders, Sequence[ReceiverChange], Tensor]]) -> Tensor:
-    """The score (row,) of clean prompts in which the z of every receiver has the change due to the senders: the named
-    rows of each part, one part after the other."""
-    source = torch.cat([senders.prompt[rows] for senders, _, rows in parts])  # (row,)
-    changes: dict[Node, list[tuple[Tensor, Tensor, Tensor]]] = {}
-    begin = 0
-    for senders, receiver_changes, rows in parts:
-        place = torch.full((senders.n,), -1)
-        place[rows] = torch.arange(begin, begin + rows.numel())
-        begin += rows.numel()
-        for change in receiver_changes:
-            chosen = torch.nonzero((place[change.rows] >= 0) & (change.relative_change.cpu() > 0)).reshape(-1)
-            at = change.receiver.at[senders.prompt[change.rows[chosen]]]
-            changes.setdefault(change.receiver.node, []).append((place[change.rows[chosen]], at, change.change[chosen]))
-    edits = []
-    for node, columns in changes.items():
-        edited, at, value = (torch.cat(column) for column in zip(*columns, strict=True))
-        if edited.numel():
-            value = value[:, None, None]  # (row, 1, 1, head_dim)
-            edits.append(
-                Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=edited, mode="add")
-            )
-    (after,) = recorded_pairs.surgeon.run(
-        recorded_pairs.recording, edits, [recorded_pairs.read(source)], source=source, allow_noop=True
-    )
-    return after[:, 0]
 
 
 def _rows(
@@ -181,7 +153,7 @@ def _rows(
         {
             "prompt": [pairs.ids[prompt] for prompt in prompts],
             "component": component,
-            "layer": senders.layer,
+            "layer": senders.layer.numpy(),
             "head": senders.head.numpy(),
             "token": tokens,
             "place": [pairs.places[token] for token in tokens],
