@@ -2,13 +2,13 @@
 
 The stages look at every head at one token for each group, and are told which component it feeds. The search looks at
 every head at every token, at queries, keys and values apart, and then measures every arrow between what it found. What
-it leaves out is said in `rebinding/experiments/search/search.py`; with `exhaustive` every row is run.
+it leaves out is said in `rebinding/experiments/search/search.py`; with `screen="none"` every row is run.
 On a plant most heads do nothing, as on a real model; on random weights all do, and nothing could be left out.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -16,7 +16,7 @@ from benchmarks import median_seconds
 from rebinding.experiments.paths.measure import discover, to_noise_pairs
 from rebinding.experiments.prompts import EncodedPrompts, Prompts
 from rebinding.experiments.search.measure import search_pairs
-from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.request import Screen, Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive
@@ -54,12 +54,12 @@ def test_five_stages(benchmark: Any, plant: Any, times: dict[str, float]) -> Non
     times["stages"] = median_seconds(benchmark)
 
 
-@pytest.mark.parametrize("exhaustive", [False, True], ids=["as it is", "exhaustive"])
-def test_search(benchmark: Any, plant: Any, times: dict[str, float], exhaustive: bool) -> None:
+@pytest.mark.parametrize("screen", get_args(Screen))
+def test_search(benchmark: Any, plant: Any, times: dict[str, float], screen: Screen) -> None:
     """Every head, every token, every component."""
     surgeon = TorchSurgeon(plant.model, derive(plant.model))
     pairs = search_pairs(Encoder(plant.tokenizer), noise_pairs(plant, "counterbalanced"))
-    settings = Settings(SHARE, min_attention=0.0 if exhaustive else Settings().min_attention, exhaustive=exhaustive)
+    settings = Settings(SHARE, min_attention=0.0 if screen == "none" else Settings().min_attention, screen=screen)
     benchmark.group = "search"
     benchmark.extra_info.update(units=1)
 
@@ -68,6 +68,4 @@ def test_search(benchmark: Any, plant: Any, times: dict[str, float], exhaustive:
 
     benchmark.pedantic(search, rounds=1, warmup_rounds=0)
     median = median_seconds(benchmark)
-    print(
-        f"\nsearch, {'every row' if exhaustive else 'as it is'}: {median / times['stages']:.1f} times the five stages"
-    )
+    print(f"\nsearch, screen {screen}: {median / times['stages']:.1f} times the five stages")

@@ -20,7 +20,7 @@ from rebinding.experiments.paths.request import PAPER
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.experiments.search.pairs import Pairs as SearchPairs
 from rebinding.experiments.search.pairs import first_changes
-from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.request import Screen, Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit
@@ -62,6 +62,8 @@ def discover(
     positions: Literal["all"],
     share: float | None = None,
     alpha: float | None = None,
+    min_attention: float | None = None,
+    screen: Screen | None = None,
     block: int | None = None,
     minutes: float | None = None,
     report: Callable[[str], object] | None = None,
@@ -73,11 +75,13 @@ def discover(
     positions: Literal["roles", "all"] = "roles",
     share: float | None = None,
     alpha: float | None = None,
+    min_attention: float | None = None,
+    screen: Screen | None = None,
     block: int | None = None,
     minutes: float | None = None,
     report: Callable[[str], object] | None = None,
 ) -> Circuit | Graph:
-    """Find a circuit by exact path patching, as `rebinding discover --positions roles` or `all` does.
+    """Find a circuit by path patching, as `rebinding discover --positions roles` or `all` does.
 
     `"roles"`: the paper's five stages, each at the tokens of its roles in stories of the box task; returns a `Circuit`.
     Every pair needs a `question_box`, `swap_partner` and `context_partner`, as those of the design `partner_second`
@@ -86,23 +90,26 @@ def discover(
     `"all"`: all heads at all tokens, backwards from the logits, on pairs of any task; returns a `Graph`, whose
     `circuit()` is the circuit. The search keeps effects on the score (the right answer's logit minus the mean of the
     other candidates') that differ significantly from 0 (error rate `alpha` a step, 0.01) and are at least `share`
-    (0.02) of what the noise prompts lose. It computes `block` pairs (12) at once and calls `report` with a line after
-    each step. After `minutes` it ends with what it has (`graph.settings["finished"]` is then false).
+    (0.02) of what the noise prompts lose. Each effect that it measures is exact. It does not measure all: it skips
+    tokens that no receiver gives `min_attention` (0.01), and by default (`screen="first-order"`) senders whose effect
+    is small by a first-order estimate. `screen="none"` with `min_attention=0` skips only what cannot have an effect. It
+    computes `block` pairs (12) at once and calls `report` with a line after each step. After `minutes` it ends with
+    what it has (`graph.settings["finished"]` is then false).
     """
     check_word("positions", positions, ("roles", "all"))
     if len(pairs) < FEWEST:
         raise PromptError(
             f"{len(pairs)} pairs: no effect is significant on so few; give {FEWEST} or more (36 are usual)"
         )
-    given = {"share": share, "alpha": alpha, "block": block}
+    given = {"share": share, "alpha": alpha, "min_attention": min_attention, "screen": screen, "block": block}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if positions == "all":
         with hold(model.loaded.model):
             return _search(model, pairs, Settings(**settings), minutes, report or (lambda line: None))
     if settings or minutes is not None or report is not None:
         raise SurgeryError(
-            "share, alpha, block, minutes and report belong to the search at all positions; add positions='all', or"
-            " leave them out"
+            "share, alpha, min_attention, screen, block, minutes and report belong to the search at all positions; add"
+            " positions='all', or leave them out"
         )
     roles = list(dict.fromkeys(role for stage in PAPER for role in (stage.sender, stage.at) if role is not None))
     lacking = [role for role in roles if not _is_in_all(role, pairs)]

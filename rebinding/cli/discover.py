@@ -34,7 +34,7 @@ from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, Frozen, Pa
 from rebinding.experiments.paths.summary import MIN_EFFECT, Scale, Selection
 from rebinding.experiments.prompts import MOST_PROMPTS
 from rebinding.experiments.search.measure import search_on
-from rebinding.experiments.search.request import NOISE, Settings
+from rebinding.experiments.search.request import NOISE, Screen, Settings
 from rebinding.experiments.search.request import PROMPTS as BLOCK
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
@@ -54,6 +54,7 @@ OF_SEARCH: Mapping[str, Any] = MappingProxyType(
     {
         "share": Settings().share,
         "min_attention": Settings().min_attention,
+        "screen": Settings().screen,
         "minutes": None,
         "graph": None,
         "compare": [],
@@ -82,6 +83,14 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         f" (default {defaults.min_attention}; 0 skips none)",
     )
     group.add_argument(
+        "--screen",
+        choices=get_args(Screen),
+        default=defaults.screen,
+        help="first-order: skip rows whose effect is small by a first-order estimate, and later senders with almost no"
+        " effect in the first block; none: run them. Exact with --screen none --min-attention 0"
+        f" (default {defaults.screen})",
+    )
+    group.add_argument(
         "--minutes",
         type=float,
         metavar="M",
@@ -105,11 +114,15 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
 
 def _check_search(options: argparse.Namespace) -> None:
     """Check the options before a model is loaded."""
-    Settings(options.share, min_attention=options.min_attention, block=options.block)  # raises if out of range
+    _search_settings(options)  # raises if out of range
     check_number("--minutes", options.minutes)
     check_output_file("--graph", options.graph)
     for path in options.compare:
         check_input_file("--compare", path)
+
+
+def _search_settings(options: argparse.Namespace) -> Settings:
+    return Settings(options.share, min_attention=options.min_attention, screen=options.screen, block=options.block)
 
 
 def _run_search(options: argparse.Namespace, bench: Workbench) -> int:
@@ -121,7 +134,7 @@ def _run_search(options: argparse.Namespace, bench: Workbench) -> int:
     compared = [(path, graphs.load(path, owner_of(loaded_model))) for path in options.compare]
     stories = bench.prompts.design("counterbalanced", boxes=options.boxes)
     ids = range(options.skip_prompts, options.skip_prompts + options.samples)
-    settings = Settings(options.share, min_attention=options.min_attention, block=options.block)
+    settings = _search_settings(options)
     deadline = float("inf") if options.minutes is None else time.monotonic() + 60 * options.minutes
     prompts = bench.prompts.draw(stories, ids, ("noise", NOISE))
     graph = search_on(bench, prompts, settings, deadline, show).graph(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
@@ -13,6 +13,7 @@ from rebinding.experiments.prompts import DISCOVERY_ID, Prompts
 from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Node
+from rebinding.surgery.checks import check_word
 from rebinding.task.designs import Design
 
 STEPS = Kind(
@@ -43,6 +44,8 @@ SEARCHED = Kind("searched circuit", ("prompt", *VARIANT, *MEASURES))
 NOISE = "independent"
 PROMPTS = 36
 """A balanced block of three boxes and one swap."""
+Screen: TypeAlias = Literal["first-order", "none"]
+"""What leaves out rows that could change the score: a first-order estimate, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +54,20 @@ class Settings:
 
     A sender is selected if its effect differs significantly from 0 (at error rate `alpha` over all senders of a step)
     and is at least `share` of the total loss: the score that the noise prompt loses. `min_attention` skips places that
-    no receiver attends to that much in any prompt of a block; 0 skips none. `exhaustive` runs rows that an estimate
-    would skip. `block` is the number of prompts that run together.
+    no receiver attends to that much in any prompt of a block; 0 skips none. With `screen="first-order"` rows are
+    skipped whose effect is small by a first-order estimate, and on later blocks senders with almost no effect on the
+    first; `"none"` runs them all. Only with `screen="none"` and `min_attention=0` is every skipped row one that cannot
+    have an effect. `block` is the number of prompts that run together.
     """
 
     share: float = 0.02
     alpha: float = 0.01
     min_attention: float = 0.01
-    exhaustive: bool = False
+    screen: Screen = "first-order"
     block: int = 12
 
     def __post_init__(self) -> None:
+        check_word("screen", self.screen, get_args(Screen))
         if not (0 < self.share < 1 and 0 < self.alpha < 1 and 0 <= self.min_attention < 1 and self.block >= 1):
             raise ValueError(
                 f"{self}: share and alpha lie between 0 and 1, min_attention from 0 to 1, block is at least 1"

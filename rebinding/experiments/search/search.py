@@ -11,10 +11,12 @@ not reach still reads from the receivers that it does reach.
 **Skipped rows.** Exactly: senders not below a receiver; tokens before the two prompts differ; senders whose z is the
 same in both; tokens after the receiver's or outside its window.
 
-Not exactly: tokens with less attention than `min_attention`, and, without `exhaustive`, rows with
+Not exactly: tokens with less attention than `min_attention`, and, with `screen="first-order"` (the default), rows with
 a small estimated effect. The first-order estimate is the change of the receivers' z times the slope of the score with z
-(`rebinding.surgery.slopes`). A row is skipped if it changes each receiver by less than `SMALL` of the residual stream
-and the estimate is below `FEW / SLACK` of the threshold for selection. With `exhaustive` all are run.
+(`rebinding.surgery.slopes`). A row is skipped if it changes each receiver by less than `LARGE` of the residual stream
+and the estimate is below `NEGLIGIBLE / ESTIMATE_ERROR` of the threshold for selection. Where later heads are saturated
+the slope is next to 0, and a change that is too small to be run regardless may still tip them; the decision
+(docs/decisions/position-free-discovery.md) counts such rows. With `screen="none"` all are run.
 """
 
 from __future__ import annotations
@@ -52,11 +54,11 @@ from rebinding.surgery.receivers import InputSite
 COMPONENTS: tuple[InputSite, ...] = ("q", "k", "v")
 EDGE_SHARE = 0.1
 """Share of the threshold for nodes: a smaller effect counts as 0 for an edge, and for a sender in the first block."""
-FEW = 0.25
+NEGLIGIBLE = 0.25
 """Share of the threshold for nodes: a row with a smaller effect, in its one prompt, may be screened out."""
-SLACK = 2.0
+ESTIMATE_ERROR = 2.0
 """The factor by which the first-order estimate for a small change may be wrong."""
-SMALL = 0.02
+LARGE = 0.02
 """Share of the residual stream: a row with a change at least as large is run, whatever the estimate."""
 AT_ONCE = 512
 """Rows of a batch of receiver runs."""
@@ -132,9 +134,9 @@ def _receiver_runs(
     for part in changes:
         largest[part.rows] = torch.maximum(largest[part.rows], part.relative_change.cpu())
     is_run = largest > 0
-    if not settings.exhaustive:
-        floor = FEW / SLACK * settings.share * abs(recorded_pairs.total)
-        is_run &= (largest >= SMALL) | (estimate_effects(recorded_pairs, senders, changes).abs() >= floor)
+    if settings.screen == "first-order":
+        floor = NEGLIGIBLE / ESTIMATE_ERROR * settings.share * abs(recorded_pairs.total)
+        is_run &= (largest >= LARGE) | (estimate_effects(recorded_pairs, senders, changes).abs() >= floor)
     frames = []
     for rows in torch.nonzero(is_run).reshape(-1).split(AT_ONCE) if is_run.any() else ():
         batch, place = senders.take(rows), torch.full((senders.n,), -1)
@@ -285,12 +287,12 @@ class Search:
         """One step: the effect of senders via some receivers, or the direct effect if there are none.
 
         The first block of prompts runs every sender; the others skip senders with almost no effect on the first
-        (`_senders_with_effect`). With `allowed`, or if exhaustive, all blocks run the same senders.
+        (`_senders_with_effect`). With `allowed`, or without a screen, all blocks run the same senders.
         """
         if allowed is not None:
-            settings = replace(self.settings, exhaustive=True, min_attention=0.0)
+            settings = replace(self.settings, screen="none", min_attention=0.0)
             return self._blocks(self._numbers, receivers, allowed, settings)
-        if self.settings.exhaustive or not receivers:
+        if self.settings.screen == "none" or not receivers:
             return self._blocks(self._numbers, receivers, None, self.settings)
         first = self._blocks(self._numbers[:1], receivers, None, self.settings)
         rest, senders = self._numbers[1:], self._senders_with_effect(first.rows)

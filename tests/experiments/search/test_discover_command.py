@@ -64,6 +64,7 @@ def test_stage_only_options_are_refused(capsys: Any) -> None:
         ("--minutes", "3"),
         ("--share", "0.1"),
         ("--min-attention", "0.5"),
+        ("--screen", "none"),
     ],
     ids=lambda option: option[0],
 )

@@ -134,10 +134,10 @@ def attention(name: str) -> Callable[[Node, str], float]:
 @pytest.mark.slow
 def test_screening_loses_nothing() -> None:
     """Every token, attended or not, every row, whatever it moves: the same nodes and links."""
-    exhaustive = find_graph("lexical@gemma3", Settings(SHARE, min_attention=0.0, exhaustive=True, block=36))
+    exact = find_graph("lexical@gemma3", Settings(SHARE, min_attention=0.0, screen="none", block=36))
     screened = find_graph("lexical@gemma3")
-    assert exhaustive.nodes == screened.nodes
-    assert [edge[:3] for edge in exhaustive.edges] == [edge[:3] for edge in screened.edges]
+    assert exact.nodes == screened.nodes
+    assert [edge[:3] for edge in exact.edges] == [edge[:3] for edge in screened.edges]
 
 
 @pytest.mark.slow
