@@ -34,7 +34,7 @@ from rebinding.experiments.table import experiment_of
 from rebinding.experiments.workbench import Workbench, tensor_requests
 from rebinding.models import ALIASES
 from rebinding.models.devices import check_dtype
-from rebinding.study.log import EvidenceLog
+from rebinding.study.gates import EvidenceLog
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings

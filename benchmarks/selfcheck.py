@@ -3,7 +3,7 @@
     python -m benchmarks.selfcheck llama3.2-3b gemma3-12b
 
 A load compares a model's own eager attention with ours, and its own forward with replays of next to nothing, and
-allows what rounding may do (`rebinding/models/rounding.py`). A device whose kernels use much of that would have
+allows what rounding may do (`rebinding/models/probe.py`). A device whose kernels use much of that would have
 right models refused. So the same comparisons are made here and printed as shares of what is allowed, beside the seconds
 of the load and what the two attentions differ by in the model's own dtype, where loads compare nothing.
 
@@ -23,9 +23,8 @@ import torch
 from benchmarks.on_gpu import called, measure_usage, random_model
 from rebinding.models import ALIASES, check
 from rebinding.models.devices import Dtype, check_dtype
-from rebinding.models.probe import draw_tokens, forward
+from rebinding.models.probe import Allowance, draw_tokens, forward, in_float32, size
 from rebinding.models.replays import compare_replays
-from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.models.selfcheck import derive_checked
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.attention import NAME

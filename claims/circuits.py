@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from claims.parts import judge_candidates, judge_random_sizes, printed_number
+from claims.conventions import judge_candidates, judge_random_sizes, printed_number
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import Array, circuits_after_walks, of_random
 from rebinding.experiments.paths.request import STAGE_BY_NAME, random_senders

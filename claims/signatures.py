@@ -17,9 +17,14 @@ from functools import partial
 from typing import TypeAlias
 
 from claims.catalogue import GEMMA_2, GEMMA_3
-from claims.conventions import with_attention, with_shared_keys
-from claims.parts import NO_OP_GATE
-from claims.shifts import mean_exceeds, mean_is_above, mean_is_not_positive
+from claims.conventions import (
+    NO_OP_GATE,
+    mean_exceeds,
+    mean_is_above,
+    mean_is_not_positive,
+    with_attention,
+    with_shared_keys,
+)
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import SOURCE
 from rebinding.experiments.binding.summary import Array, controls, shift

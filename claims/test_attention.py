@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from claims.catalogue import row
-from claims.parts import NO_OP_GATE, SHARES, judge_candidates
+from claims.conventions import NO_OP_GATE, SHARES, judge_candidates
 from rebinding.evidence import Evidence
 from rebinding.experiments.attention import by_token, even, request_attention, request_shaped_attention
 from rebinding.paper.claim import LEVEL, Claim

@@ -7,7 +7,7 @@ from typing import Any
 
 from claims.catalogue import row, rows
 from claims.circuits import compare_with_published_group, lowers_the_lead
-from claims.parts import judge_candidates
+from claims.conventions import judge_candidates
 from rebinding.experiments.circuit.summary import gate_other_heads
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.claim import Claim

@@ -18,7 +18,7 @@ from claims.circuits import (
     share_of_heads,
     shares,
 )
-from claims.parts import SHARES, circuit_exceeds_random, judge_candidates, judge_random_sizes, printed_number
+from claims.conventions import SHARES, circuit_exceeds_random, judge_candidates, judge_random_sizes, printed_number
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Variant, request_contributions
 from rebinding.experiments.circuit.summary import (

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rebinding.paper.circuit import Circuit as Circuit
     from rebinding.paper.circuit import CircuitError as CircuitError
     from rebinding.paper.graph import Graph as Graph
-    from rebinding.surgery.checks import NothingEdited as NothingEdited
-    from rebinding.surgery.checks import SurgeryError as SurgeryError
+    from rebinding.surgery.sites import NothingEdited as NothingEdited
+    from rebinding.surgery.sites import SurgeryError as SurgeryError
     from rebinding.task.chat import PromptError as PromptError
 
 __version__ = "0.2.0.dev0"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from rebinding.api.edits import Edit, Read, head_list, table_of
-from rebinding.surgery.checks import SurgeryError
+from rebinding.surgery.sites import SurgeryError
 
 if TYPE_CHECKING:
     from rebinding.api.recording import Recording

@@ -26,7 +26,7 @@ from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Graph
 from rebinding.surgery.calling import hold
-from rebinding.surgery.checks import SurgeryError, check_word
+from rebinding.surgery.sites import SurgeryError, check_word
 from rebinding.task.prompts import PromptError
 from rebinding.task.text import ANSWER_ROLE, FUNCTIONS, names_by_function, names_by_place
 

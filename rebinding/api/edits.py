@@ -15,8 +15,18 @@ from rebinding.api.masks import within_mask
 from rebinding.api.prompts import Position, Prompts
 from rebinding.surgery import sites as surgery
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.checks import SurgeryError, check_word
-from rebinding.surgery.sites import HEADLESS, KEYED, MODES, SITES, Mode, Scope, Site, check_scope
+from rebinding.surgery.sites import (
+    HEADLESS,
+    KEYED,
+    MODES,
+    SITES,
+    Mode,
+    Scope,
+    Site,
+    SurgeryError,
+    check_scope,
+    check_word,
+)
 
 if TYPE_CHECKING:
     from rebinding.api.recording import Recording

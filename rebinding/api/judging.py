@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rebinding.models.fingerprint import fingerprint
+from rebinding.models.loaded_model import fingerprint
 
 if TYPE_CHECKING:
     from rebinding.api.model import Model

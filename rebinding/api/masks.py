@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.recording import Recording
+from rebinding.surgery.sites import SurgeryError
 
 if TYPE_CHECKING:
     from rebinding.api.edits import Edit

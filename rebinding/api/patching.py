@@ -18,8 +18,7 @@ from rebinding.experiments.paths.request import PathSettings, Stage, join_stratu
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.maps import trace as trace_pairs
-from rebinding.surgery.checks import SurgeryError, check_word
-from rebinding.surgery.sites import SCOPES, Scope
+from rebinding.surgery.sites import SCOPES, Scope, SurgeryError, check_word
 from rebinding.task.prompts import PromptError, TokenizedPrompt
 
 GROUPS: tuple[Literal["A"], Literal["B"]] = ("A", "B")

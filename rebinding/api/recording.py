@@ -25,8 +25,7 @@ from rebinding.api.prompts import Prompts
 from rebinding.surgery import NothingEdited
 from rebinding.surgery import sites as surgery
 from rebinding.surgery.calling import Weights, hold
-from rebinding.surgery.checks import SurgeryError
-from rebinding.surgery.sites import HEADLESS, Attention
+from rebinding.surgery.sites import HEADLESS, Attention, SurgeryError
 from rebinding.surgery.sweep import join_heads, sweep
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.evidence import cache_by_evidence
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.tokens import MEASURES, answer_of, full_model, prompt_blocks, token_batch
-from rebinding.models.probe import forward
+from rebinding.models.probe import Allowance, forward, in_float32, size
 from rebinding.models.replays import NULL_SHIFT
-from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.paper.claim import Claim
 from rebinding.surgery import Edit, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.recording import Recording

@@ -3,7 +3,7 @@
 Each trial adds noise to one site of one layer, at half of the heads and one token of a random prompt. The surgeon
 replays it. The reference (`rebinding.models.reference`) computes it without recording, prefix or replay. Their
 residuals after the last layer are compared at every token from the edit on. The deviation is counted in allowances
-for float32 rounding (`rebinding.models.rounding`); models of 16 bits compute in float32 meanwhile. A trained model has
+for float32 rounding (`rebinding.models.probe`); models of 16 bits compute in float32 meanwhile. A trained model has
 dimensions of the residual that are a thousand times larger than others and would hide any change, so every dimension is
 divided by its size first.
 
@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from rebinding.models.probe import draw_tokens
+from rebinding.models.probe import Allowance, draw_tokens, in_float32, size
 from rebinding.models.reference import CELLS, Cell, Reference, Trial, batches, cells_at, make_trials, missing_part
 from rebinding.models.replays import NULL_SHIFT, replay_from, starts
-from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.paper.certificate import LARGEST, Certificate, Gap, SiteResult, installed_versions
 from rebinding.surgery import Anatomy, Edit, Read, Surgeon, SurgeryError, TorchSurgeon
 from rebinding.surgery.memory import is_out_of_memory

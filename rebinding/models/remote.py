@@ -15,13 +15,11 @@ import torch
 
 from rebinding.models.checkpoint import check_architecture, description_of, open_tokenizer
 from rebinding.models.errors import FailedSelfCheck, UnreachableModel
-from rebinding.models.fingerprint import hash_config, hash_tokenizer, join_digests
 from rebinding.models.hub import commit_of
-from rebinding.models.loaded_model import LoadedModel, form_for
+from rebinding.models.loaded_model import LoadedModel, form_for, hash_config, hash_tokenizer, join_digests
 from rebinding.models.names import Origin, origin
-from rebinding.models.probe import SHORT, draw_tokens
+from rebinding.models.probe import SHORT, Allowance, draw_tokens
 from rebinding.models.replays import edited_layers, inert_sites
-from rebinding.models.rounding import Allowance
 from rebinding.models.selfcheck import derive_checked
 from rebinding.surgery import Anatomy, Site
 from rebinding.surgery.nnsight_sites import EAGER, Remote

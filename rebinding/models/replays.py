@@ -30,8 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.models.errors import FailedSelfCheck, UnsupportedArchitecture
-from rebinding.models.probe import Activations
-from rebinding.models.rounding import Allowance, Difference, farthest_token, replace_weights, size
+from rebinding.models.probe import Activations, Allowance, Difference, farthest_token, replace_weights, size
 from rebinding.surgery import Anatomy, Edit, Read, Site, Surgeon, SurgeryError, TorchSurgeon
 from rebinding.surgery.attention import SharedPrefix, Stage, UnknownAttention
 from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module

@@ -11,7 +11,7 @@ At load:
 6. A replay without a change gives its own numbers at every token, and an edit of every site changes the output:
    `rebinding.models.replays`.
 
-"The same" means up to float32 rounding of sums in another order (`rebinding.models.rounding`). Models of 16 bits are
+"The same" means up to float32 rounding of sums in another order (`rebinding.models.probe`). Models of 16 bits are
 converted to float32 for these comparisons, and run once in their own dtype.
 A model that fails is refused with the reason; a norm layout that does not reproduce the layers is set to `unknown`.
 
@@ -36,7 +36,17 @@ from rebinding.models.errors import (
     UnsupportedArchitecture,
     explain,
 )
-from rebinding.models.probe import SHORT, Activations, draw_tokens, exchange_tokens, forward, watch_modules
+from rebinding.models.probe import (
+    SHORT,
+    Activations,
+    Allowance,
+    draw_tokens,
+    exchange_tokens,
+    forward,
+    in_float32,
+    size,
+    watch_modules,
+)
 from rebinding.models.reference import use_attention
 from rebinding.models.replays import (
     check_mixing,
@@ -48,7 +58,6 @@ from rebinding.models.replays import (
     replay_from,
     size_at,
 )
-from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.models.verify import STAGES, check_anatomy
 from rebinding.paper.certificate import Certificate
 from rebinding.surgery import Anatomy, TorchSurgeon, derive

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.models.errors import UnsupportedArchitecture
-from rebinding.models.probe import Activations
-from rebinding.models.rounding import Allowance, raise_weights
+from rebinding.models.probe import Activations, Allowance, raise_weights
 from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.batch import normed
 from rebinding.surgery.derivation import layouts

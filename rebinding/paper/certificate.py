@@ -1,7 +1,7 @@
 """A certificate: how far edits of a model are from full forwards of the library; its text and its file.
 
 Deviations, effects and reads are in units of the allowance, the most that float32 rounding may do
-(`rebinding.models.rounding`). `rebinding.models.certificate` makes certificates.
+(`rebinding.models.probe`). `rebinding.models.certificate` makes certificates.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from rebinding.experiments.paths.measure import Discovery, discover_circuit, sma
 from rebinding.experiments.paths.request import Paths, conventions_of_plant, draw_noise_pairs
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import CircuitConventions, ProcedureName
-from rebinding.study.gates import Gates
-from rebinding.study.log import EvidenceLog
+from rebinding.study.gates import EvidenceLog, Gates
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import STAGES
 from rebinding.verdicts import circuit_found, require

@@ -1,11 +1,10 @@
 """Reading and editing a forward pass: knows a model and its anatomy, nothing of boxes or prompts."""
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.checks import NothingEdited, SurgeryError
 from rebinding.surgery.derivation import derive
 from rebinding.surgery.mean_ablated import ActiveHeads
 from rebinding.surgery.recording import Recording, Surgeon
-from rebinding.surgery.sites import Edit, LogitsOf, Read, Site
+from rebinding.surgery.sites import Edit, LogitsOf, NothingEdited, Read, Site, SurgeryError
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
 __all__ = [

@@ -19,11 +19,10 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.calling import watch_module
-from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.memory import to_cpu_together
 from rebinding.surgery.plan import Plan, changed_rows, touched
 from rebinding.surgery.recording import Recording, gather, lines
-from rebinding.surgery.sites import Edit, Read, Scope, Site
+from rebinding.surgery.sites import Edit, Read, Scope, Site, SurgeryError
 
 
 @dataclass(frozen=True, eq=False)

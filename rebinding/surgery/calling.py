@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy, End, LayerParts
 from rebinding.surgery.attention import NAME, Rules, SharedPrefix, Stage, install
-from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.recording import LayerCall
+from rebinding.surgery.sites import SurgeryError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

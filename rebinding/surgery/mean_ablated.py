@@ -20,9 +20,9 @@ from torch import Tensor
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.calling import Keys, call_layer
-from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.recording import LayerCall, OfPrompts, Recording
 from rebinding.surgery.replay import complete_keys, shared_prefix
+from rebinding.surgery.sites import SurgeryError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

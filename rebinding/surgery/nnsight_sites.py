@@ -25,8 +25,8 @@ from nnsight.tracing.backend import Backend
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.plan import changed_rows
+from rebinding.surgery.sites import SurgeryError
 
 Remote: TypeAlias = bool | Literal["local"] | Backend
 """False: in this process. True: on NDIF. "local": here, but serialised as for NDIF. Or another nnsight backend."""

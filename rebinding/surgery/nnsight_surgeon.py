@@ -22,7 +22,6 @@ from rebinding.surgery import plan as calls
 from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.batch import Results, of_lines
 from rebinding.surgery.calling import hold
-from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.memory import PROMPTS
 from rebinding.surgery.nnsight_sites import (
     LayerShape,
@@ -37,7 +36,7 @@ from rebinding.surgery.nnsight_sites import (
 )
 from rebinding.surgery.plan import check_changed
 from rebinding.surgery.recording import Recording, lines
-from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, check_kept_sites
+from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, SurgeryError, check_kept_sites, check_tokens
 
 PER_QUERY_HEAD: frozenset[Site] = frozenset({"k_rot", "v_seen"})
 """Sites that hold a copy for every query head."""

@@ -27,10 +27,22 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy, LayerParts
-from rebinding.surgery.checks import NothingEdited, SurgeryError, check_word, checked_source
 from rebinding.surgery.memory import to_cpu_together
 from rebinding.surgery.recording import Recording, gather, lines
-from rebinding.surgery.sites import ATTENTIONS, HEADLESS, KEYED, SITES, Attention, Edit, Read, Site
+from rebinding.surgery.sites import (
+    ATTENTIONS,
+    HEADLESS,
+    KEYED,
+    SITES,
+    Attention,
+    Edit,
+    NothingEdited,
+    Read,
+    Site,
+    SurgeryError,
+    check_word,
+    checked_source,
+)
 
 _FROM_SCORES: frozenset[Site] = frozenset({"scores", "pattern", "z", "mlp_out"})
 _FROM_VALUES: frozenset[Site] = frozenset({"v_seen", "z", "mlp_out"})

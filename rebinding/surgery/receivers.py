@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import LayerParts
 from rebinding.surgery.batch import seen_by_attention, spans_heads
-from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.recording import LayerCall, Recording
-from rebinding.surgery.sites import Read
+from rebinding.surgery.sites import Read, SurgeryError
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
 InputSite: TypeAlias = Literal["q", "k", "v"]

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.calling import rule_keywords, watch_module
-from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.recording import (
     LAYER_ARGUMENTS,
     LayerCall,
@@ -33,7 +32,7 @@ from rebinding.surgery.recording import (
     layer_call,
     site_of_module,
 )
-from rebinding.surgery.sites import Site, check_kept_sites
+from rebinding.surgery.sites import Site, SurgeryError, check_kept_sites, check_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

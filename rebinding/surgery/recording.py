@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy, LayerParts
-from rebinding.surgery.checks import SurgeryError
-from rebinding.surgery.sites import Attention, Edit, Read, Site
+from rebinding.surgery.sites import Attention, Edit, Read, Site, SurgeryError
 
 LayerCall = dict[str, Any]
 """The keywords with which the model calls one of its layers."""

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.checks import Index
 from rebinding.surgery.recording import Recording, Surgeon
-from rebinding.surgery.sites import HEADLESS, KEYED, Attention, Edit, LogitsOf, Mode, Read, Reduce, Scope, Site
+from rebinding.surgery.sites import HEADLESS, KEYED, Attention, Edit, Index, LogitsOf, Mode, Read, Reduce, Scope, Site
 
 Head: TypeAlias = tuple[int, int]
 """(layer, head)."""

@@ -24,7 +24,6 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import install
 from rebinding.surgery.batch import Batch, Results, fill_unchanged, make_batch
 from rebinding.surgery.calling import run_alone
-from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.mean_ablated import ActiveHeads, run_mean_ablated
 from rebinding.surgery.memory import budget, in_parts, prompts_that_fit, rows_that_fit
 from rebinding.surgery.plan import NEVER, ORDER, Plan, check_changed, make_plan
@@ -37,7 +36,9 @@ from rebinding.surgery.sites import (
     Read,
     Reduce,
     Site,
+    SurgeryError,
     check_kept_sites,
+    check_tokens,
     reads_vocabulary,
     reduced_logits,
 )

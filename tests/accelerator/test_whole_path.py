@@ -16,7 +16,7 @@ from rebinding.experiments.binding.summary import MEASURES, summary
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.roles.summary import of_group
 from rebinding.experiments.tracing.summary import gains_by_place
-from rebinding.models.fingerprint import hash_weights
+from rebinding.models.loaded_model import hash_weights
 from rebinding.paper.procedure import builtin_procedure
 from tests.accelerator.setup import Place, numbers, place_model, requests, waits_in_loops
 from tests.close import allowance

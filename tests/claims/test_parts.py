@@ -13,7 +13,7 @@ import pytest
 from claims import signatures
 from claims import test_tracing as of_tracing
 from claims.catalogue import claim
-from claims.parts import judge_candidates
+from claims.conventions import judge_candidates
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.verdicts import Verdict, effect
 from rebinding.verdicts.sentences import Part

@@ -16,7 +16,7 @@ from claims import test_binding as of_binding
 from claims import test_binding_signatures as of_signatures
 from claims import test_roles as of_roles
 from claims.catalogue import Row, catalogue, claim
-from claims.parts import judge_studies
+from claims.conventions import judge_studies
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.study.study import Study

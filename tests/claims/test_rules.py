@@ -318,8 +318,8 @@ def test_the_unit_of_new_words_is_the_word(monkeypatch: pytest.MonkeyPatch) -> N
     """In the test half and the evaluation third, each by its own answers: a frequent word counts once."""
     hits = np.array([1.0, 1.0, 0.0, 1.0])
     random = np.array([[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
-    monkeypatch.setattr("claims.parts.of_circuit", lambda *_: hits)
-    monkeypatch.setattr("claims.parts.of_random", lambda *_: random)
+    monkeypatch.setattr("claims.conventions.of_circuit", lambda *_: hits)
+    monkeypatch.setattr("claims.conventions.of_random", lambda *_: random)
     monkeypatch.setattr(of_robustness, "all_of", lambda _, parts: parts)
     answers = {"test": ["cup", "cup", "cup", "hat"], "evaluation": ["cup", "hat", "pen", "cup"]}
     study = make_study(ablate_on_other_prompts=lambda _, name, split: split, words=lambda split: answers[split])

@@ -13,7 +13,7 @@ from rebinding.cost.evidence import PassingGates
 from rebinding.cost.source import CostEngine
 from rebinding.cost.table import Device
 from rebinding.models import ALIASES
-from rebinding.study.log import EvidenceLog
+from rebinding.study.gates import EvidenceLog
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings

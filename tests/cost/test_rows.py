@@ -22,7 +22,7 @@ from rebinding.experiments.paths.request import Paths
 from rebinding.models.loaded_model import owner_of
 from rebinding.models.shapes import shape_config
 from rebinding.paper.circuit import Circuit, CircuitHead, save
-from rebinding.study.log import EvidenceLog
+from rebinding.study.gates import EvidenceLog
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings

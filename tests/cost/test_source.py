@@ -31,7 +31,7 @@ from rebinding.experiments.unedited import request_ability, request_floors
 from rebinding.experiments.workbench import REMEMBERED
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import builtin_procedure
-from rebinding.study.log import gates_of
+from rebinding.study.gates import gates_of
 from rebinding.task.designs import ModeName
 from tests.cost.small import HEADS, flop, make_source, remembered
 

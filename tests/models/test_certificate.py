@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from rebinding.models import check, load
+from rebinding.models.probe import Allowance
 from rebinding.models.reference import CELLS, Cell
-from rebinding.models.rounding import Allowance
 from rebinding.paper.certificate import Certificate
 from rebinding.surgery import Anatomy, Edit, Read, Recording, SurgeryError, TorchSurgeon, derive
 from tests.models.census import build

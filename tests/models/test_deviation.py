@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rebinding.models.certificate import FLOOR, Deviation
-from rebinding.models.rounding import Allowance
+from rebinding.models.probe import Allowance
 from rebinding.paper.certificate import LARGEST
 
 ALLOWANCE = Allowance(depth=2, width=16)

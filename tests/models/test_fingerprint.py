@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rebinding.models import load
-from rebinding.models.fingerprint import fingerprint
+from rebinding.models.loaded_model import fingerprint
 from rebinding.planted.tokenizer import build_tokenizer
 from tests.everyday import sampled
 from tests.models.folders import ROWS, save, save_tiny

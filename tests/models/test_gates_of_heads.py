@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rebinding.models import errors, verify
-from rebinding.models.rounding import Allowance
+from rebinding.models.probe import Allowance
 from rebinding.surgery import TorchSurgeon, derive
 from tests.families.models import RandomModel
 

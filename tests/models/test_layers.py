@@ -81,8 +81,7 @@ def test_keys_of_another_layer_are_noticed_by_a_layer_run_alone(monkeypatch: pyt
 
 def _recorded_with_shared_values() -> Any:
     """What `check_mixing` is called with, for a model whose values are shared, after a run of another prompt."""
-    from rebinding.models.probe import draw_tokens, watch_modules
-    from rebinding.models.rounding import Allowance
+    from rebinding.models.probe import Allowance, draw_tokens, watch_modules
     from rebinding.models.verify import STAGES
     from rebinding.surgery import TorchSurgeon, derive
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.models.probe import draw_tokens
+from rebinding.models.probe import Allowance, draw_tokens
 from rebinding.models.reference import CELLS, Cell, Reference, Trial, cells_at, make_trials
-from rebinding.models.rounding import Allowance
 from rebinding.surgery import derive
 from rebinding.surgery.sites import ATTENTIONS, Attention, Read
 from tests.surgery.models import FAMILIES, Family, tiny

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from rebinding.models import ALIASES, check, replays, selfcheck, shape_config
-from rebinding.models.probe import draw_tokens, forward
-from rebinding.models.rounding import WORDS, Allowance, in_float32, raise_weights
+from rebinding.models.probe import WORDS, Allowance, draw_tokens, forward, in_float32, raise_weights
 from rebinding.models.shapes import skeleton
 from rebinding.planted import ARCHITECTURES, MECHANISMS
 from rebinding.surgery import Anatomy, TorchSurgeon, derive

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rebinding.experiments.circuit.request import KNOCKOUT, CircuitVariant
-from rebinding.study.log import gates_of
+from rebinding.study.gates import gates_of
 
 NAN = float("nan")
 

@@ -9,8 +9,7 @@ import pytest
 
 from rebinding.experiments.unedited import Ability
 from rebinding.paper.numbers import checkpoint
-from rebinding.study.gates import Gates
-from rebinding.study.log import EvidenceLog
+from rebinding.study.gates import EvidenceLog, Gates
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import PLANTED, ModelUnderTest
 from rebinding.study.settings import Settings

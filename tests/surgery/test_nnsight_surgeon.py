@@ -12,12 +12,11 @@ from transformers import AttentionInterface, Phi3Config, Phi3ForCausalLM, PreTra
 
 from rebinding.surgery import attention as registered
 from rebinding.surgery import nnsight_sites
-from rebinding.surgery.checks import NothingEdited, SurgeryError
 from rebinding.surgery.derivation import derive
 from rebinding.surgery.nnsight_sites import ATTENTION_CALL, IN_ATTENTION, ROTATION_CALL
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.recording import Recording
-from rebinding.surgery.sites import Attention, Edit, Mode, Read, Site
+from rebinding.surgery.sites import Attention, Edit, Mode, NothingEdited, Read, Site, SurgeryError
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
 from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads

@@ -23,10 +23,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from rebinding.surgery import attention as registered
-from rebinding.surgery.checks import NothingEdited, SurgeryError
 from rebinding.surgery.derivation import derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.surgery.sites import Edit, Read
+from rebinding.surgery.sites import Edit, NothingEdited, Read, SurgeryError
 from tests.close import agree, is_changed
 from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
 from tests.surgery.models import VOCABULARY, Family, changed, tiny, tokens

@@ -13,7 +13,7 @@ from rebinding.experiments.prompts import DISCOVERY_ID, Prompts
 from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Node
-from rebinding.surgery.checks import check_word
+from rebinding.surgery.sites import check_word
 from rebinding.task.designs import Design
 
 STEPS = Kind(

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from claims import parts as candidates
+from claims import conventions as candidates
 from claims.catalogue import catalogue
 from fixtures.judging import judge
 from rebinding.evidence import Evidence, Request
@@ -26,8 +26,7 @@ from rebinding.models import LoadedModel
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import BUILTIN_PROCEDURES, Procedure, builtin_procedure
 from rebinding.study.engine import Engine, Session
-from rebinding.study.gates import Gates
-from rebinding.study.log import EvidenceLog
+from rebinding.study.gates import EvidenceLog, Gates
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest, Sizes
 from rebinding.study.settings import Settings

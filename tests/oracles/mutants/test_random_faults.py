@@ -38,7 +38,7 @@ def test_a_room_has_code_and_tests(name: str) -> None:
 
 def test_a_changed_test_of_claims_is_asked_alone() -> None:
     assert " claims/test_roles.py --model" in bash(ROOMS["claims"], "claims/test_roles.py")
-    assert " claims --model" in bash(ROOMS["claims"], "claims/shifts.py")
+    assert " claims --model" in bash(ROOMS["claims"], "claims/conventions.py")
 
 
 def test_the_tests_of_the_changed_folder_are_asked_first() -> None:
