@@ -7,13 +7,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rebinding.cli.options import HELP, MODEL, check_output_file, check_output_folder, readable
+from rebinding.cli.options import HELP, check_output_file, check_output_folder, readable
 from rebinding.evidence.certificates import certificate_file, save_certificate
 from rebinding.evidence.store import default_root
 from rebinding.models import check, load
-from rebinding.models.devices import DTYPES
 from rebinding.paper.certificate import to_json
 from rebinding.study.model_spec import parse_model
+from rebinding.study.options import MODEL, declare
 
 MAX_LAYERS = 10_000
 """No model has so many layers."""
@@ -21,15 +21,14 @@ MAX_LAYERS = 10_000
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL)
-    parser.add_argument("--dtype", choices=DTYPES, help=HELP["--dtype"])
-    parser.add_argument("--device", default="auto", metavar="DEVICE", help=HELP["--device"])
+    declare(parser.add_argument, "--dtype", "--device")
     parser.add_argument(
         "--revision", metavar="REV", help="commit, branch or tag of a Hub id (default: main, or the alias' own commit)"
     )
     parser.add_argument(
         "--layers", metavar="LIST", help="certify only these layers (default: all; e.g. --layers 0,12-15,31)"
     )
-    parser.add_argument("--store", type=Path, metavar="DIR", help=HELP["--store"])
+    declare(parser.add_argument, "--store", type=Path)
     parser.add_argument(
         "--output",
         type=Path,

@@ -18,15 +18,13 @@ from typing import Any, get_args
 
 from rebinding.cli.options import (
     HELP,
-    MODEL,
     check_figure_file,
     check_input_file,
     check_number,
     check_output_file,
     check_output_folder,
-    design_help,
 )
-from rebinding.engines import choice as engines
+from rebinding.engines.choice import Choice
 from rebinding.evidence.shards import put_in_place
 from rebinding.evidence.store import Store, default_root
 from rebinding.experiments.paths.measure import Discovery, discover_by
@@ -38,17 +36,17 @@ from rebinding.experiments.search.request import NOISE, Screen, Settings
 from rebinding.experiments.search.request import PROMPTS as BLOCK
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
-from rebinding.models.devices import DTYPES
 from rebinding.models.loaded_model import owner_of
 from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import save, to_json
 from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
 from rebinding.study.engine import Engine, Session
 from rebinding.study.model_spec import parse_model
+from rebinding.study.options import MODEL, declare, design_help
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.sites import Scope
 from rebinding.task.boxes import MAX_BOXES, MIN_BOXES
-from rebinding.task.designs import DESIGNS, NOISE_KINDS
+from rebinding.task.designs import NOISE_KINDS
 
 OF_SEARCH: Mapping[str, Any] = MappingProxyType(
     {
@@ -192,13 +190,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"prompts (default {PROMPTS}, as in the paper; with --positions all {BLOCK}, a balanced block)",
     )
-    parser.add_argument("--skip-prompts", type=int, default=0, metavar="N", help=HELP["--skip-prompts"])
+    declare(parser.add_argument, "--skip-prompts")
     parser.add_argument("--boxes", type=int, default=3, metavar="N", help=HELP["--boxes"])
     parser.add_argument("--block", type=int, default=16, metavar="N", help="prompts computed at once (default 16)")
-    parser.add_argument("--dtype", choices=DTYPES, help=HELP["--dtype"])
-    parser.add_argument("--device", default="auto", metavar="DEVICE", help=HELP["--device"])
-    parser.add_argument("--store", type=Path, metavar="DIR", help=HELP["--store"])
-    parser.add_argument("--no-store", action="store_true", help=HELP["--no-store"])
+    declare(parser.add_argument, "--dtype", "--device")
+    declare(parser.add_argument, "--store", type=Path)
+    declare(parser.add_argument, "--no-store")
     # not dest `save`: nnsight gives every object a method of that name, and argparse then sees the default as set
     parser.add_argument(
         "--save", dest="circuit", type=Path, metavar="FILE", help="write the circuit as JSON (default: not written)"
@@ -207,14 +204,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--figure", type=Path, metavar="FILE", help="draw groups at their tokens over layers (default: not drawn)"
     )
     parser.add_argument("--json", action="store_true", help="print the circuit (--positions all: the graph) as JSON")
-    engines.arguments(parser.add_argument)
+    declare(parser.add_argument, "--engine", "--address", "--gpus-per-model", "--workers")
     _add_stage_options(parser.add_argument_group("the five stages (--positions roles)"))
     _add_search_options(parser)
 
 
 def _add_stage_options(group: argparse._ArgumentGroup) -> None:
     """Add the options that only the stages have."""
-    group.add_argument("--design", choices=DESIGNS, help=design_help(OF_STAGES["design"]))
+    declare(group.add_argument, "--design", help=design_help(OF_STAGES["design"]))
     group.add_argument("--noise", choices=NOISE_KINDS, help="how noise prompts differ (default independent)")
     group.add_argument(
         "--stages",
@@ -259,7 +256,7 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     options.dtype = options.dtype or parse_model(options.model).dtype
     stages = with_top_k(STAGES[options.stages], options.top_k)
-    choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)
+    choice = Choice(options.engine, options.address, options.gpus_per_model, options.workers)
     engine, store = choice.create(), None if options.no_store else Store(options.store or default_root())
     if options.positions == "all":
         return _search_all_positions(options, engine, store)

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from rebinding.api.judging import check_finished, check_written, run_claims, time_of
-from rebinding.cli.options import MODEL, check_output_folder
+from rebinding.cli.options import check_output_folder
+from rebinding.study.options import MODEL
 
 PASSES_ON = True
 """Options that this command does not know are those of pytest and of the claims."""

@@ -3,7 +3,7 @@
 Options are checked before anything is loaded or computed; each error says what was given and what to give. Foreign text
 (names, and messages of libraries about files) is printed safely.
 
-Help texts of shared options are here, so that the same option has the same words everywhere.
+Help texts that only subcommands share are here, so that the same option has the same words everywhere.
 """
 
 from __future__ import annotations
@@ -71,22 +71,10 @@ def check_figure_file(option: str, path: Path | None) -> None:
     check_output_file(option, path, sorted(FigureCanvasBase.get_supported_filetypes()))
 
 
-MODEL = "an alias, ALIAS=FOLDER, a folder, FILE.gguf, a Hub id, planted:MECHANISM or learned:NAME"
-"""The names of models that every command takes."""
 HELP: Mapping[str, str] = MappingProxyType(
     {
         "--boxes": "boxes of a story (default 3; e.g. --boxes 5)",
-        "--device": "auto (all GPUs, or the CPU if there is none), cpu, cuda, cuda:N or mps (default auto)",
-        "--dtype": "number format (default: as published for the paper's models, bfloat16 for others on the"
-        " Hub, as saved for folders, else float32)",
         "--json": "print JSON and nothing else (default: text)",
-        "--no-store": "save no evidence; an interrupted run starts again",
-        "--skip-prompts": "skip the first N prompts, to repeat a run on new ones (default 0; e.g. --skip-prompts 400)",
-        "--store": "folder of the evidence (default: REBINDING_STORE, else .rebinding)",
     }
 )
-
-
-def design_help(default: str) -> str:
-    """The help text of `--design`, whose default differs between commands."""
-    return f"design of the stories (default {default}; e.g. --design counterbalanced)"
+"""Help texts of options that only subcommands share. `rebinding.study.options` declares what they share with claims."""

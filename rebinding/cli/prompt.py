@@ -17,14 +17,15 @@ from typing import Any, TextIO, get_args
 
 import torch
 
-from rebinding.cli.options import HELP, MODEL, check_number, design_help
+from rebinding.cli.options import HELP, check_number
 from rebinding.experiments.tokens import token_batch
 from rebinding.models import LoadedModel, load, origin
 from rebinding.paper.circuit import CircuitHead
 from rebinding.planted import build, parse
+from rebinding.study.options import MODEL, declare
 from rebinding.surgery import Read
 from rebinding.task.chat import FORMS, Form
-from rebinding.task.designs import DESIGNS, PAIRS, Design, Pair, Verb, design, pair_of
+from rebinding.task.designs import PAIRS, Design, Pair, Verb, design, pair_of
 from rebinding.task.prompts import Encoded, Encoder, Prompt, aligned, render
 from rebinding.task.words import HALVES, THIRDS
 
@@ -91,7 +92,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--answer", action="store_true", help="load the model and show its answer (planted ones always)"
     )
     parser.add_argument("--form", choices=FORMS, help="chat form (default: the one that fits the tokenizer)")
-    parser.add_argument("--design", choices=DESIGNS, default="published", help=design_help("published"))
+    declare(parser.add_argument, "--design")
     parser.add_argument(
         "--split",
         choices=(*HALVES, "none", *THIRDS),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rebinding.cli.options import HELP
 from rebinding.report.files import ReportError
 from rebinding.report.page import render
+from rebinding.study.options import declare, help_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", metavar="NAME", help="with --recheck, the model (default: the only one of the report, by its name)"
     )
-    parser.add_argument("--device", default="auto", metavar="DEVICE", help=f"with --recheck, {HELP['--device']}")
+    declare(parser.add_argument, "--device", help=f"with --recheck, {help_of('--device')}")
     parser.add_argument(
         "--seed", type=int, metavar="S", help="with --recheck, draw the rows of this seed again (default: a new draw)"
     )

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from rebinding.cli.options import HELP, check_output_folder
 from rebinding.evidence.store import Entry, Store, default_root
+from rebinding.study.options import declare
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", choices=("list", "clear"), nargs="?", default="list", help="what to do (default list)"
     )
-    parser.add_argument("--store", type=Path, metavar="DIR", help=HELP["--store"])
+    declare(parser.add_argument, "--store", type=Path)
     parser.add_argument(
         "--experiment",
         metavar="NAME",

@@ -1,4 +1,4 @@
-"""The engine options of a command line, the same for `pytest claims` and `rebinding discover`."""
+"""The engine that a command line asks for, the same for `pytest claims` and `rebinding discover`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from rebinding.engines.distributed import DistributedEngine
 from rebinding.engines.on_ray import EngineError, RayWorkerPool
@@ -50,26 +49,3 @@ class Choice:
         return partial(
             RayWorkerPool, ray, address=self.address, workers=self.workers, per_model=self.per_model, threads=threads
         )
-
-
-def arguments(add: Callable[..., Any]) -> None:
-    """Add the options; `add` is the function of argparse or of pytest."""
-    add(
-        "--engine",
-        choices=("here", "ray"),
-        default="here",
-        help="where evidence is computed: in this process or on Ray workers (default here)",
-    )
-    add(
-        "--address",
-        metavar="HOST:PORT",
-        help="--engine ray: a running cluster, or auto (default: a new one on this machine, for this run)",
-    )
-    add(
-        "--gpus-per-model",
-        dest="gpus_per_model",
-        type=float,
-        metavar="N",
-        help="--engine ray: GPUs of a worker (default: one, if the cluster has any; e.g. --gpus-per-model 2)",
-    )
-    add("--workers", type=int, metavar="N", help="--engine ray: workers (default: as many as fit into the cluster)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,46 +12,12 @@ from rebinding.learned.shelf import ADAPTERS, learned_models
 from rebinding.models import ALIASES
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import truth_of
-
-DEFAULTS: dict[str, Any] = {
-    "--model": [],
-    "--planted": None,
-    "--learned": None,
-    "--samples": None,
-    "--skip-prompts": 0,
-    "--every-token": False,
-    "--design": "published",
-    "--circuit": None,
-    "--procedure": "both",
-    "--dtype": None,
-    "--device": "auto",
-    "--store": None,
-    "--no-store": False,
-    "--report": None,
-    "--strict-verdicts": False,
-    "--skip-unavailable": False,
-    "--fingerprint": [],
-    "--remote": False,
-    "--engine": "here",
-    "--address": None,
-    "--gpus-per-model": None,
-    "--workers": None,
-    "--numprocesses": None,
-    "--simulate": [],
-    "--cost": False,
-    "--gpu": "80GB",
-    "--gpus": 1,
-    "--tflops": 400.0,
-    "--bandwidth": 3.0,
-    "--tokens": None,
-    "markexpr": "not gpu and not slow",
-}
+from rebinding.study.options import Options
 
 
-def settings(**values: Any) -> Any:
+def settings(numprocesses: Any = None, **values: Any) -> Any:
     """The settings of a command line; `no_store=True` stands for `--no-store`."""
-    options = DEFAULTS | {f"--{name.replace('_', '-')}": value for name, value in values.items()}
-    return settings_of(SimpleNamespace(getoption=lambda name, _=None: options[name]))  # type: ignore[arg-type]  # all that is asked
+    return settings_of(Options(**values), marks="not gpu and not slow", processes=numprocesses)
 
 
 def test_default_models_are_three_planted_and_the_papers_four() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from rebinding.models import ALIASES
 from rebinding.models.devices import DTYPES
 from rebinding.planted import ARCHITECTURES, MECHANISMS, VARIANTS
 from rebinding.study.model_spec import parse_model
+from rebinding.study.options import Options
+from rebinding.study.settings import Settings
 from rebinding.task.designs import DESIGNS
 from tests.oracles.faults.fuzz import cases, mutated, refused, typed
 
@@ -59,22 +62,13 @@ def fuzz_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_fuzzed_names_are_loaded_or_refused(name: str) -> None:
     """A name, a specification, an adapter; and what a terminal is told steers nothing."""
     for read in (parse_model, parse_learned, lambda name: parse_model(name).fixed_dtype):
-        why = refused(lambda read=read: read(name))
+        why = refused(partial(read, name))
         assert why is None or readable(why).replace("\n", "").isprintable()
 
 
-class FuzzedNames:
-    """The options of a run, as pytest would give them."""
-
-    def __init__(self, **options: Any) -> None:
-        self.options = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-
-    def getoption(self, name: str, *default: Any) -> Any:
-        if name == "markexpr":
-            return "not gpu"
-        return default[0] if default and name not in self.options else self.options[name]
-
-
+PLAIN: dict[str, Any] = {"model": ["planted:pointer"], "device": "cpu"}
+NO_OTHER: Any = type(None)
+"""No error but those of pytest."""
 PATHS = st.none() | typed("here", "file", "/", "..", "~", "x" * 300, "here/config.json", "out")
 OPTIONS = st.fixed_dictionaries(
     {
@@ -118,22 +112,12 @@ OPTIONS = st.fixed_dictionaries(
 @given(OPTIONS)
 def test_options(options: dict[str, Any]) -> None:
     """Read and checked, or a usage error; each option alone as well, since one that is wrong hides the others."""
-    refused(lambda: settings_of(FuzzedNames(**options)), type(None))  # type: ignore[arg-type]
-    plain = {"model": ["planted:pointer"], "planted": None, "learned": None, "samples": None, "design": "published"}
-    plain |= {"procedure": "both", "circuit": None, "dtype": None, "device": "cpu", "remote": False, "store": None}
-    plain |= {
-        "no_store": False,
-        "report": None,
-        "strict_verdicts": False,
-        "skip_unavailable": False,
-        "skip_prompts": 0,
-        "fingerprint": [],
-    }
-    plain |= {"every_token": False, "engine": "here", "address": None, "gpus_per_model": None, "workers": None}
-    plain |= {"simulate": [], "runs": None, "seed": None, "spread": [], "cost": False, "gpu": "80GB"}
-    plain |= {"gpus": 1, "tflops": 400.0, "bandwidth": 3.0, "tokens": None}
-    for name, value in options.items():
-        refused(lambda name=name, value=value: settings_of(FuzzedNames(**{**plain, name: value})), type(None))
+    for chosen in (options, *({**PLAIN, name: value} for name, value in options.items())):
+        refused(partial(settings_with, chosen), NO_OTHER)
+
+
+def settings_with(options: dict[str, Any]) -> Settings:
+    return settings_of(Options(**options), marks="not gpu", processes=None)
 
 
 @cases("models")
