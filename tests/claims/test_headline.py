@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claims.catalogue import catalogue_of_runs, claims
-from fixtures.headline import MOST_MODELS, headline_lines
+from fixtures.verdict_table import MOST_MODELS, headline_lines
 from rebinding.paper.claim import Claim
 from rebinding.paper.headlines import HEADLINES
 from rebinding.paper.numbers import ALIASES

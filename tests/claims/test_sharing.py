@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from claims.catalogue import claims
+from fixtures.collecting import pytest_xdist_make_scheduler, unit_of
 from fixtures.options import SETTINGS
 from fixtures.report import merge_models
-from fixtures.sharing import pytest_xdist_make_scheduler, unit_of
 from fixtures.transport import PROPERTY, collect_judgements
 from tests.claims.run_claims import ROOT, assert_ok, run
 from tests.report.folders import make_row

@@ -65,7 +65,7 @@ def content(pytester: pytest.Pytester) -> Any:
 def test_headline_rows_come_first_and_the_page_is_there_when_they_are_judged(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.unfinished.marks", lambda: dict.fromkeys(HEADLINE, "headline"))
+    monkeypatch.setattr("fixtures.terminal.marks", lambda: dict.fromkeys(HEADLINE, "headline"))
     write_cost(pytester.path / "out", "planted:pointer@llama")
     pytester.makepyfile(test_small=ROWS.replace("STOP", ""))
     result = pytester.runpytest_inprocess(*ARGUMENTS, *MARKERS)

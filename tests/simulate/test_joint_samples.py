@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from claims.catalogue import claim
+from fixtures.cross_model import Samples, rates_of_runs, supports_run_claim
 from fixtures.dry_runs import Simulation
-from fixtures.joint_samples import Samples, rates_of_runs, supports_run_claim
 from rebinding.paper.numbers import ALIASES
 from rebinding.paper.worlds import Run, world
 from rebinding.study.model_spec import parse_model

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from claims.catalogue import catalogue
+from fixtures.cross_model import Samples, rates_of_runs
 from fixtures.dry_runs import Simulation
-from fixtures.joint_samples import Samples, rates_of_runs
 from fixtures.judging import judge_after_gates
 from rebinding.paper.numbers import ALIASES
 from rebinding.paper.worlds import Run, World, world

@@ -112,8 +112,8 @@ OPTIONS = st.fixed_dictionaries(
 @given(OPTIONS)
 def test_options(options: dict[str, Any]) -> None:
     """Read and checked, or a usage error; each option alone as well, since one that is wrong hides the others."""
-    for chosen in (options, *({**PLAIN, name: value} for name, value in options.items())):
-        refused(partial(settings_with, chosen), NO_OTHER)
+    for values in (options, *({**PLAIN, name: value} for name, value in options.items())):
+        refused(partial(settings_with, values), NO_OTHER)
 
 
 def settings_with(options: dict[str, Any]) -> Settings:
