@@ -18,11 +18,11 @@ import torch
 
 from benchmarks.edges import Link, attributed, classify_place, separate_keys
 from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.search.graph import Node
 from rebinding.experiments.search.measure import search_pairs
 from rebinding.experiments.search.pairs import Pairs, record_pairs
 from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import EDGE_SHARE, MeasuredSteps, Search
-from rebinding.paper.graph import Node
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.prompts import Encoder

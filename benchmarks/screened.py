@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.search.graph import Node
 from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import NEGLIGIBLE, MeasuredSteps, Search
-from rebinding.paper.graph import Node
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.prompts import Encoder

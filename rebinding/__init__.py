@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from rebinding.api.prompts import Pairs as Pairs
     from rebinding.api.prompts import Prompts as Prompts
     from rebinding.api.recording import Recording as Recording
+    from rebinding.experiments.search.graph import Graph as Graph
     from rebinding.models.errors import ModelError as ModelError
     from rebinding.paper.circuit import Circuit as Circuit
     from rebinding.paper.circuit import CircuitError as CircuitError
-    from rebinding.paper.graph import Graph as Graph
     from rebinding.surgery.sites import NothingEdited as NothingEdited
     from rebinding.surgery.sites import SurgeryError as SurgeryError
     from rebinding.task.chat import PromptError as PromptError
@@ -40,7 +40,7 @@ _MODULES = {
     "CircuitError": "paper.circuit",
     "Edit": "api.edits",
     "Evaluation": "api.discovery",
-    "Graph": "paper.graph",
+    "Graph": "experiments.search.graph",
     "JudgeError": "api.judging",
     "Model": "api.model",
     "ModelError": "models.errors",

@@ -18,13 +18,13 @@ from rebinding.experiments.circuit.ablation import mean_z
 from rebinding.experiments.paths.measure import discover as discover_by_stages
 from rebinding.experiments.paths.request import PAPER
 from rebinding.experiments.random_draws import draw_circuits
+from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.search.pairs import Pairs as SearchPairs
 from rebinding.experiments.search.pairs import first_changes
 from rebinding.experiments.search.request import Screen, Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.graph import Graph
 from rebinding.surgery.calling import hold
 from rebinding.surgery.sites import SurgeryError, check_word
 from rebinding.task.prompts import PromptError

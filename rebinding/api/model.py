@@ -16,6 +16,8 @@ from rebinding.api.prompts import Pairs, Prompts
 from rebinding.api.recording import Recording
 from rebinding.api.tokenizing import fill, tokenize
 from rebinding.experiments.prompts import Prompts as StoryPrompts
+from rebinding.experiments.search import graph as graphs
+from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.search.measure import search_pairs, story_answers
 from rebinding.experiments.search.request import NOISE
 from rebinding.models.devices import Device
@@ -23,9 +25,7 @@ from rebinding.models.errors import UnknownName
 from rebinding.models.loaded_model import LoadedModel, owner_of
 from rebinding.models.loaded_model import load as load_model
 from rebinding.paper import circuit as circuits
-from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.graph import Graph
 from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
 from rebinding.surgery.calling import Weights, hold
 from rebinding.surgery.sites import Site

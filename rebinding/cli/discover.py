@@ -31,13 +31,13 @@ from rebinding.experiments.paths.measure import Discovery, discover_by
 from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, Frozen, Paths, PathSettings, Stage
 from rebinding.experiments.paths.summary import MIN_EFFECT, Scale, Selection
 from rebinding.experiments.prompts import MOST_PROMPTS
+from rebinding.experiments.search import graph as graphs
 from rebinding.experiments.search.measure import search_on
 from rebinding.experiments.search.request import NOISE, Screen, Settings
 from rebinding.experiments.search.request import PROMPTS as BLOCK
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.models.loaded_model import owner_of
-from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import save, to_json
 from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
 from rebinding.study.engine import Engine, Session

@@ -32,7 +32,7 @@ from rebinding.experiments.binding.request import Shifts
 from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import circuit
-from rebinding.paper.worlds import NotSimulated, Run, World
+from rebinding.simulate.worlds import NotSimulated, Run, World
 
 Array: TypeAlias = npt.NDArray[np.float64]
 TARGETS: Mapping[str, tuple[str, ...]] = {"A": ("context_partner_object",), "C": ("swap_asked",), "B": ("context_",)}

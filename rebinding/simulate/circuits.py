@@ -38,7 +38,7 @@ from rebinding.experiments.roles.request import WHOLE_GROUP, WORDS, Interchange,
 from rebinding.experiments.unedited import Ability, Floors, Replays
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import checkpoint, circuit
-from rebinding.paper.worlds import Run, World, world
+from rebinding.simulate.worlds import Run, World, world
 
 Array: TypeAlias = npt.NDArray[np.float64]
 NEARLY_ALL = 0.9975

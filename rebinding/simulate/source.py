@@ -22,7 +22,6 @@ from rebinding.experiments.roles.request import Interchange
 from rebinding.models import LoadedModel
 from rebinding.paper.numbers import checkpoint
 from rebinding.paper.procedure import EITHER
-from rebinding.paper.worlds import NotSimulated, Run, at_unmeasured_token
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.simulate.attention import simulate_attention, simulate_shifts
 from rebinding.simulate.circuits import (
@@ -39,6 +38,7 @@ from rebinding.simulate.circuits import (
     simulate_stream,
 )
 from rebinding.simulate.tracing import simulate_answered, simulate_diagnostic, simulate_map, simulate_mention
+from rebinding.simulate.worlds import NotSimulated, Run, at_unmeasured_token
 from rebinding.study.engine import Engine, Session
 from rebinding.surgery.anatomy import NOWHERE, Anatomy, LayerParts, Mask
 from rebinding.task.chat import form_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from io import StringIO
 
 from rebinding.paper.claim import undecided
-from rebinding.paper.worlds import declared
 from rebinding.simulate.rates import ALL_MODELS, LETTERS, MOST_OF_LONG, Outcomes, Rates, below_target, looks
+from rebinding.simulate.worlds import declared
 
 WORLD_HEADS: dict[str, tuple[str, str]] = {
     "paper": ("if the paper is right", "R, 95 % interval"),
@@ -203,7 +203,7 @@ def short_section(rates: Sequence[Rates], name: str) -> Iterator[str]:
 
 def assumptions() -> Iterator[str]:
     """The declared means and spreads of the worlds, with the reasons."""
-    yield from ("## What is assumed", "", "Beside the printed numbers (`rebinding/paper/worlds.toml`):", "")
+    yield from ("## What is assumed", "", "Beside the printed numbers (`rebinding/simulate/worlds.toml`):", "")
     yield from ("| of | what | value | basis | reason |", "|---|---|---|---|---|")
     for kind, groups in declared().items():
         flat = {"": groups} if kind == "spread" else groups

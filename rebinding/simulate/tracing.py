@@ -1,10 +1,10 @@
 """Section 3, simulated: the tokens and layers at which a patch restores the original's answer.
 
-The figures of this section have no numbers, so `rebinding/paper/worlds.toml` declares every size, only for the model in
-the figures. In the paper's world a label restores the answer until other tokens have read it, tokens in between do so
-from then on, and the readout last: it has the box before it has the object, which comes from the object's own token. In
-the rival's world the swap's full stop holds the updated state: labels and the full stop carry the object, and nothing
-reaches the readout before it.
+The figures of this section have no numbers, so `worlds.toml` declares every size, only for the model in the figures. In
+the paper's world a label restores the answer until other tokens have read it, tokens in between do so from then on, and
+the readout last: it has the box before it has the object, which comes from the object's own token. In the rival's world
+the swap's full stop holds the updated state: labels and the full stop carry the object, and nothing reaches the readout
+before it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rebinding.experiments.tracing.request import (
     windows_of_rules,
 )
 from rebinding.paper.numbers import checkpoint
-from rebinding.paper.worlds import NotSimulated, Run
+from rebinding.simulate.worlds import NotSimulated, Run
 from rebinding.task.designs import Pair
 
 Span: TypeAlias = tuple[float, float]

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.search.measure import search_model
 from rebinding.experiments.tracing.request import WIDE
 from rebinding.models import LoadedModel, ModelError
@@ -18,7 +19,6 @@ from rebinding.models.loaded_model import owner_of
 from rebinding.paper import circuit as circuit_files
 from rebinding.paper.circuit import Circuit, CircuitError
 from rebinding.paper.claim import Claim
-from rebinding.paper.graph import Graph
 from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
 from rebinding.paper.numbers import circuit as published_circuit
 from rebinding.paper.procedure import Procedure, ProcedureName, builtin_procedure

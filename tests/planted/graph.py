@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rebinding.paper.graph import Node
+from rebinding.experiments.search.graph import Node
 from rebinding.planted.language import Line, expression
 from rebinding.planted.plant import Plant
 from rebinding.task.prompts import TokenizedPrompt

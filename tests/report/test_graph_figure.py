@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebinding.paper.graph import Edge, Graph, Node
+from rebinding.experiments.search.graph import Edge, Graph, Node
 from rebinding.report.figures.circuits import draw_graph
 
 IN_ORDER = (

@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from rebinding.experiments.search import graph as graphs
 from rebinding.paper import circuit as circuits
-from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import Circuit, CircuitError, Owner
 from rebinding.report.files import ReportError, parse
 from tests.report.folders import make, make_row

@@ -19,7 +19,7 @@ import pytest
 import claims.test_binding_signatures as signatures
 from claims.catalogue import catalogue
 from rebinding.paper.claim import Rule
-from rebinding.simulate.own_world import CONVENTIONS
+from rebinding.simulate.worlds import CONVENTIONS
 from rebinding.verdicts import Verdict, effect, sentences
 from rebinding.verdicts.sentences import Part
 from tests.simulate.studies import judge_row, make_study

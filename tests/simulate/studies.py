@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from claims.catalogue import Row, catalogue
 from fixtures.judging import judge_after_gates
-from rebinding.paper.worlds import Run, World
 from rebinding.simulate.rates import outcome
 from rebinding.simulate.source import SimulatedEngine
+from rebinding.simulate.worlds import Run, World
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings

@@ -16,8 +16,8 @@ from rebinding.experiments.circuit.request import request_contributions
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.roles.request import request_random_interchange
 from rebinding.paper.numbers import checkpoint, circuit
-from rebinding.paper.worlds import Run, world
 from rebinding.simulate.source import SIMULATORS, simulator_of
+from rebinding.simulate.worlds import Run, world
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings

@@ -15,8 +15,7 @@ from rebinding.experiments.binding.summary import Array, shift
 from rebinding.experiments.circuit.request import Variant
 from rebinding.experiments.circuit.summary import of_circuit
 from rebinding.experiments.roles.summary import of_group
-from rebinding.paper.worlds import World, scale_spreads, world
-from rebinding.simulate.own_world import read_world
+from rebinding.simulate.worlds import World, read_world, scale_spreads, world
 from rebinding.study.study import Study
 from tests.simulate.studies import make_study, row
 

@@ -9,7 +9,7 @@ from claims.catalogue import claim
 from fixtures.cross_model import Samples, rates_of_runs, supports_run_claim
 from fixtures.dry_runs import Simulation
 from rebinding.paper.numbers import ALIASES
-from rebinding.paper.worlds import Run, world
+from rebinding.simulate.worlds import Run, world
 from rebinding.study.model_spec import parse_model
 from rebinding.verdicts import Outcome, Verdict
 from rebinding.verdicts.outcome import ConventionVerdict

@@ -14,8 +14,7 @@ from fixtures.cross_model import Samples, rates_of_runs
 from fixtures.dry_runs import Simulation
 from fixtures.judging import judge_after_gates
 from rebinding.paper.numbers import ALIASES
-from rebinding.paper.worlds import Run, World, world
-from rebinding.simulate.own_world import WorldFileError, read_world
+from rebinding.simulate.worlds import Run, World, WorldFileError, read_world, world
 from rebinding.study.model_spec import parse_model
 from tests.simulate.studies import judge_row, make_study, row
 

@@ -13,9 +13,9 @@ import pytest
 
 from claims.catalogue import catalogue, catalogue_of_runs
 from rebinding.paper.numbers import ALIASES
-from rebinding.paper.worlds import world
 from rebinding.simulate.rates import Rates, below_target
 from rebinding.simulate.table import absent, as_csv, page, text
+from rebinding.simulate.worlds import world
 from tests.simulate.studies import judge_row, make_study
 
 DOCS = Path(__file__).parents[2] / "docs"

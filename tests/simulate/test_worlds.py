@@ -13,7 +13,7 @@ from claims.catalogue import claim
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.paths.summary import TinyProbabilities
-from rebinding.paper.worlds import NotSimulated, Run, World, WorldName, world
+from rebinding.simulate.worlds import NotSimulated, Run, World, WorldName, world
 from tests.simulate.studies import judge_row, make_study, row
 
 HEADS_FOUND_AGAIN = claim("circuit.heads_found_again.D")

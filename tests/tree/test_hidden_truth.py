@@ -59,4 +59,5 @@ def test_expectations_are_compared_in_one_place() -> None:
     assert set(calls) == {
         "fixtures.judging",
         "rebinding.study.model_under_test",
+        "rebinding.study.model_spec",
     }

@@ -46,8 +46,8 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """A room, and the rooms that it may import besides itself."""
-DRAWN_FROM = ("request", "summary", "random_draws")
-"""What the report reads of experiments: which columns there are, the numbers that sum evidence up, and seeds."""
+DRAWN_FROM = ("request", "summary", "graph", "random_draws")
+"""What the report reads of experiments: columns, the numbers that sum evidence up, graphs, and seeds."""
 SINGLE_FILES = tuple(
     name
     for name in trees()

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rebinding.paper.worlds import declared
+from rebinding.simulate.worlds import declared
 from rebinding.task.words import Vocabulary
 from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
 from rebinding.verdicts.estimates import Array, Estimate, estimate

@@ -22,6 +22,7 @@ from rebinding.evidence.request import EvidenceSource
 from rebinding.experiments.circuit.measure import measure_ablation
 from rebinding.experiments.circuit.request import Ablation
 from rebinding.experiments.prompts import EncodedPrompts
+from rebinding.experiments.search.graph import Graph, Node, part_of
 from rebinding.experiments.search.pairs import Pairs, RecordedPairs, pairs_of, record_pairs
 from rebinding.experiments.search.request import (
     CROSSINGS,
@@ -35,7 +36,6 @@ from rebinding.experiments.search.request import (
 )
 from rebinding.experiments.search.search import Search, step_rows
 from rebinding.models import ModelError
-from rebinding.paper.graph import Graph, Node, part_of
 from rebinding.surgery import TorchSurgeon
 from rebinding.task.prompts import Encoded, Encoder
 from rebinding.verdicts import GateFailed, require, requirement

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.path_patching import ReceiverInput, RecordedPrompts, Senders
+from rebinding.experiments.search.graph import Node
 from rebinding.experiments.search.request import LOSSES, Settings
 from rebinding.experiments.tokens import positions, token_batch
-from rebinding.paper.graph import Node
 from rebinding.surgery import Edit, Read, Recording, TorchSurgeon
 from rebinding.surgery.receivers import ReceiverHead, receiver_head
 from rebinding.surgery.slopes import z_slopes

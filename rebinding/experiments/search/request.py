@@ -10,9 +10,9 @@ from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
 from rebinding.experiments.circuit.request import DRAWS, VARIANT, Means, request_means
 from rebinding.experiments.prompts import DISCOVERY_ID, Prompts
+from rebinding.experiments.search.graph import Node
 from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.graph import Node
 from rebinding.surgery.sites import check_word
 from rebinding.task.designs import Design
 

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.path_patching import Senders, inputs_above, join_senders, receiver_inputs
+from rebinding.experiments.search.graph import Edge, Graph, Node
 from rebinding.experiments.search.pairs import (
     Pairs,
     ReceiverChange,
@@ -47,7 +48,6 @@ from rebinding.experiments.search.pairs import (
 )
 from rebinding.experiments.search.request import STEPS, Settings
 from rebinding.experiments.search.summary import Functions, NodeEffect, family, select_senders
-from rebinding.paper.graph import Edge, Graph, Node
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.receivers import InputSite
 

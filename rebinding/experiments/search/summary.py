@@ -24,7 +24,7 @@ import pandas as pd
 from scipy import stats
 
 from rebinding.evidence import Evidence
-from rebinding.paper.graph import Node
+from rebinding.experiments.search.graph import Node
 from rebinding.task.prompts import spread
 
 NOTHING = 0.1

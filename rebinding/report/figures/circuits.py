@@ -16,8 +16,8 @@ from rebinding.experiments.circuit import summary
 from rebinding.experiments.circuit.request import ABLATION, PRUNING
 from rebinding.experiments.paths.request import PATHS
 from rebinding.experiments.paths.summary import lost_by_senders
+from rebinding.experiments.search.graph import Edge, Graph, Node, of_plain
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
-from rebinding.paper.graph import Edge, Graph, Node, of_plain
 from rebinding.report.figures.figure import (
     DPI,
     LETTERING,

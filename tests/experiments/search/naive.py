@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rebinding.paper.graph import Node
+from rebinding.experiments.search.graph import Node
 from rebinding.task.prompts import Encoded
 from tests.experiments.circuit.naive import Hook, Naive, hooked
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rebinding.cli.commands import main
+from rebinding.experiments.search import graph
+from rebinding.experiments.search.graph import Edge, Graph, Node, compare
 from rebinding.models import load
 from rebinding.models.loaded_model import owner_of
-from rebinding.paper import graph
-from rebinding.paper.graph import Edge, Graph, Node, compare
 
 COPY, MATCH, PAIR, FULL = (
     Node(9, 1, "readout"),

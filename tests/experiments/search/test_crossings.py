@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rebinding.experiments.search.graph import Node, part_of
 from rebinding.experiments.search.measure import CROSSED, crossings
 from rebinding.experiments.search.summary import led_by_expected
-from rebinding.paper.graph import Node, part_of
 
 LABEL, STOP, WORD = Node(2, 0, "swap_partner"), Node(2, 1, "swap_period"), Node(2, 2, "items@swap_first-3")
 BOX, QUESTION, READOUT = Node(1, 0, "context_box[1]"), Node(3, 0, "question_box"), Node(4, 0, "readout")

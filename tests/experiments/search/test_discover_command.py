@@ -10,12 +10,12 @@ import pytest
 from rebinding.cli.commands import main
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.search import search
+from rebinding.experiments.search import graph, search
 from rebinding.experiments.tokens import full_model, positions
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.models.loaded_model import owner_of
-from rebinding.paper import circuit, graph
+from rebinding.paper import circuit
 
 NAME = "planted:lexical@llama"
 OPTIONS = ("discover", "--positions", "all", "--model", NAME, "--samples", "36", "--share", "0.002", "--block", "36")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from rebinding.experiments.search.graph import Node
 from rebinding.experiments.search.pairs import Pairs, record_pairs
 from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import LARGE, NEGLIGIBLE, direct_effect, effect_via_receivers
-from rebinding.paper.graph import Node
 from rebinding.surgery import TorchSurgeon, derive
 from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.everyday import sampled

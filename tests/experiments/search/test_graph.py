@@ -7,9 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rebinding.paper import circuit, graph
+from rebinding.experiments.search import graph
+from rebinding.experiments.search.graph import Edge, Graph, Node
+from rebinding.paper import circuit
 from rebinding.paper.circuit import CircuitError, Owner
-from rebinding.paper.graph import Edge, Graph, Node
 from rebinding.report.figures.circuits import draw_graph
 
 OWNER = Owner("planted:pointer", "a" * 64, 12, 8)

@@ -11,10 +11,10 @@ import torch
 
 from rebinding.experiments.paths.measure import discover, to_noise_pairs
 from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.search.graph import Graph, Node
 from rebinding.experiments.search.pairs import Pairs
 from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
-from rebinding.paper.graph import Graph, Node
 from rebinding.planted import ARCHITECTURES, MECHANISMS
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import design

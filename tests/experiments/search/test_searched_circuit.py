@@ -9,11 +9,11 @@ import pytest
 
 from rebinding.experiments.circuit.request import Ablation
 from rebinding.experiments.search import measure
+from rebinding.experiments.search.graph import Graph, Node
 from rebinding.experiments.search.request import SearchedCircuit, request_searched_circuit
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.graph import Graph, Node
 from rebinding.verdicts import GateFailed
 
 N = 12

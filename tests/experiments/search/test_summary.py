@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from rebinding.experiments.search.graph import Node
 from rebinding.experiments.search.summary import family, select_senders
-from rebinding.paper.graph import Node
 
 N = 18
 STRATA = {number: number % 3 for number in range(N)}

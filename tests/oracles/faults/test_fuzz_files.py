@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from rebinding.evidence.evidence import KEY, Evidence, EvidenceError
 from rebinding.evidence.shards import checksum_path
 from rebinding.evidence.store import Note, Store, StoreWarning
-from rebinding.paper import circuit, graph, procedure
+from rebinding.experiments.search import graph
+from rebinding.experiments.search.graph import Edge, Graph, Node
+from rebinding.paper import circuit, procedure
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner
-from rebinding.paper.graph import Edge, Graph, Node
 from rebinding.report.compare import Comparison
 from rebinding.report.files import CLAIMS, ReportError
 from rebinding.report.folder import read
