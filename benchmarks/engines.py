@@ -23,9 +23,11 @@ from rebinding.engines.on_ray import RayWorkerPool
 from rebinding.engines.worker import Address, Task
 from rebinding.evidence import Evidence
 from rebinding.evidence.store import Activations
-from rebinding.experiments.circuit.request import Comparison, request_ablation
-from rebinding.experiments.paths.measure import discover_circuit
-from rebinding.experiments.paths.request import conventions_of_plant, draw_noise_pairs
+from rebinding.experiments.ablation import Comparison
+from rebinding.experiments.circuit.request import request_ablation
+from rebinding.experiments.paths.request import conventions_of_plant
+from rebinding.experiments.paths.summary import discover_circuit
+from rebinding.experiments.prompts import draw_noise_pairs
 from rebinding.experiments.tracing.request import answered_ids, request_map
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import builtin_procedure

@@ -23,7 +23,8 @@ import torch
 from benchmarks.costs import minimum_cost
 from benchmarks.counts import make_shape, pflop
 from rebinding.cost.hollow_model import TOKENS, HollowModel
-from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
+from rebinding.experiments.paths.request import STAGE_BY_NAME, request_paths
+from rebinding.experiments.prompts import draw_noise_pairs
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import ALIASES, build_shape
 from rebinding.models.devices import Dtype, check_dtype, torch_dtype

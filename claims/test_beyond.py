@@ -12,11 +12,10 @@ from rebinding.experiments.binding.request import request_exchange
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.circuit.request import request_knockout
 from rebinding.experiments.circuit.summary import gate_other_heads, of_circuit, of_random
-from rebinding.experiments.paths.summary import reselected, selected_on_halves
+from rebinding.experiments.paths.summary import discover_static_circuit, reselected, selected_on_halves
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.search.summary import led_by_expected
 from rebinding.experiments.static import (
-    discover_static_circuit,
     request_bystander_questions,
     request_other_questions_of_refill,
     request_refilled_questions,

@@ -11,7 +11,7 @@ from claims.catalogue import row
 from claims.conventions import exceeds_draws, mean_is_above, mean_is_zero
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import Array, shift
-from rebinding.experiments.swap_labels import label_shift, request_label_exchange
+from rebinding.experiments.binding.swap_labels import label_shift, request_label_exchange
 from rebinding.paper.claim import Claim, Metric
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, guarded, reported

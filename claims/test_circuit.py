@@ -20,7 +20,8 @@ from claims.circuits import (
 )
 from claims.conventions import SHARES, circuit_exceeds_random, judge_candidates, judge_random_sizes, printed_number
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.request import Variant, request_contributions
+from rebinding.experiments.ablation import Variant
+from rebinding.experiments.circuit.request import request_contributions
 from rebinding.experiments.circuit.summary import (
     circuit_works_alone,
     circuits_after_walks,

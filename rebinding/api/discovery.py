@@ -13,8 +13,8 @@ import torch
 from rebinding.api.model import Model
 from rebinding.api.patching import noise_pairs
 from rebinding.api.prompts import Pairs, Prompts
-from rebinding.experiments.circuit.ablation import evaluate as evaluate_circuits
-from rebinding.experiments.circuit.ablation import mean_z
+from rebinding.experiments.ablation import evaluate as evaluate_circuits
+from rebinding.experiments.ablation import mean_z
 from rebinding.experiments.paths.measure import discover as discover_by_stages
 from rebinding.experiments.paths.request import PAPER
 from rebinding.experiments.random_draws import draw_circuits

@@ -8,13 +8,14 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from rebinding.evidence import OnPrompts, PromptSet, Request
+from rebinding.experiments.ablation import Ablation
 from rebinding.experiments.attention import AttentionToRoles
 from rebinding.experiments.binding.request import Exchange, MeanVectors, Shifts
-from rebinding.experiments.circuit.request import Ablation, Pruning
+from rebinding.experiments.binding.swap_labels import LabelExchange
+from rebinding.experiments.circuit.request import Pruning
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import EncodedPrompts, Prompts
 from rebinding.experiments.roles.request import Interchange
-from rebinding.experiments.swap_labels import LabelExchange
 from rebinding.experiments.tracing.request import OfMode, ReadoutDiagnostic, TracingMap
 from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import CircuitHead

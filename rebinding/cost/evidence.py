@@ -21,9 +21,9 @@ from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.evidence.request import describe
 from rebinding.experiments.attention import AttentionToRoles
 from rebinding.experiments.binding.request import Shifts
+from rebinding.experiments.binding.swap_labels import LabelExchange
 from rebinding.experiments.circuit.request import Pruning
 from rebinding.experiments.paths.request import Paths
-from rebinding.experiments.swap_labels import LabelExchange
 from rebinding.experiments.tracing.request import OfMode
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.study.engine import Session

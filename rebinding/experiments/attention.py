@@ -23,8 +23,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.paths.request import draw_noise_pairs
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Prompts, draw_noise_pairs
 from rebinding.experiments.tokens import attention_on, positions, prompt_blocks, relative_change, token_batch
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group

@@ -13,6 +13,8 @@ import torch
 from rebinding.evidence import OnPrompts, PromptSet, Request
 from rebinding.evidence.request import digest
 from rebinding.experiments.tokens import Answers
+from rebinding.paper.numbers import ROLE_OF_GROUP
+from rebinding.paper.procedure import CircuitConventions
 from rebinding.task.designs import Design, Pair, design
 from rebinding.task.prompts import AnswerSet, Encoded, Encoder, Prompt, is_single_token
 from rebinding.task.text import token_at
@@ -230,3 +232,13 @@ def _content(encoder: Encoder, prompt: Encoded) -> list[Any]:
         sorted(prompt.roles.items()),
         [(word == answer, encoder.answer_token(word)) for word in objects],
     ]
+
+
+def draw_noise_pairs(prompts: Prompts, conventions: CircuitConventions, n: int, first: int | None = None) -> PromptSet:
+    """Clean and noise prompts for path patching: those of discovery, or those from id `first` on."""
+    stories, (kind, *_) = prompts.design(conventions.design), conventions.noise
+    if conventions.design != "counterbalanced":
+        start = DISCOVERY_ID if first is None else first
+        return prompts.draw(stories, range(start, start + n), ("noise", kind))
+    roles = tuple(ROLE_OF_GROUP.values())
+    return prompts.draw_with(stories, BALANCED_ID if first is None else first, n, roles, ("noise", kind))

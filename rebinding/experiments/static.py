@@ -5,27 +5,20 @@ static entity tracking. The circuit's questions are measured as any other ablati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
-from rebinding.evidence import Evidence, Kind, PromptSet
-from rebinding.experiments.circuit.request import DRAWS, VARIANT, Ablation, request_means
-from rebinding.experiments.paths.measure import Discovery, discover_by
-from rebinding.experiments.paths.request import STATIC_STAGES, Paths, Stage, request_paths
-from rebinding.experiments.prompts import BALANCED_ID, Prompts
+from rebinding.evidence import Kind, PromptSet
+from rebinding.experiments.ablation import DRAWS, VARIANT, Ablation, request_means
+from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.tokens import MEASURES
-from rebinding.paper.circuit import Circuit, Head
-from rebinding.paper.procedure import CircuitConventions
+from rebinding.paper.circuit import Circuit
 from rebinding.task.boxes import labels_of
 from rebinding.task.designs import Design
 from rebinding.task.text import Prompt, token_at
 
 UNSWAPPED = Kind("unswapped", ("prompt", *VARIANT, *MEASURES))
 """An ablation on questions about unswapped boxes, on which the circuit was not found."""
-PAIRS = 36
-"""Pairs of path patching without a swap: enough for an effect per head, without links."""
-Make: TypeAlias = Callable[[Prompts, Design, Circuit, int], Paths]
 
 
 @dataclass(frozen=True)
@@ -84,26 +77,3 @@ def _ablated(prompts: Prompts, design: Design, circuit: Circuit, chosen: PromptS
     return UnswappedQuestions(
         chosen, request_means(prompts, design, "counterbalanced"), heads, "random", DRAWS, "role_and_layer"
     )
-
-
-def request_static_paths(
-    prompts: Prompts, boxes: int, stage: Stage, receivers: Sequence[Head], conventions: CircuitConventions, n: int
-) -> Paths:
-    """Request all heads as senders in stories without a swap, each paired with another story."""
-    stories = prompts.design("counterbalanced", boxes=boxes, operations=0)
-    roles = sorted({role for step in STATIC_STAGES for role in (step.sender, step.at) if role is not None})
-    pairs = prompts.draw_with(stories, BALANCED_ID, n, roles, ("noise", "independent"))
-    return request_paths(pairs, stage, receivers, conventions)
-
-
-def discover_static_circuit(ask: Callable[[Make], Evidence], conventions: CircuitConventions) -> Discovery:
-    """Find the four groups of static entity tracking; each stage is a request of its own."""
-
-    def score(stage: Stage, receivers: Sequence[Head]) -> Evidence:
-        return ask(
-            lambda prompts, design, circuit, n: request_static_paths(
-                prompts, design.boxes, stage, receivers, conventions, PAIRS
-            )
-        )
-
-    return discover_by(score, STATIC_STAGES, scale=conventions.score, rule=conventions.select)

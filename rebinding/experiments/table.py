@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from rebinding.evidence import Evidence, Request
+from rebinding.experiments.ablation import Ablation, Means, measure_ablation, measure_means
 from rebinding.experiments.attention import (
     AttentionToRoles,
     ShapedAttention,
@@ -21,23 +22,19 @@ from rebinding.experiments.attention import (
 )
 from rebinding.experiments.binding.measure import measure_exchange, measure_shifts, measure_vectors
 from rebinding.experiments.binding.request import Exchange, MeanVectors, Shifts
+from rebinding.experiments.binding.swap_labels import (
+    LabelExchange,
+    LabelVectors,
+    measure_label_exchange,
+    measure_label_vectors,
+)
 from rebinding.experiments.circuit.measure import (
-    measure_ablation,
     measure_contributions,
     measure_knockout,
-    measure_means,
     measure_pruning,
     measure_stream,
 )
-from rebinding.experiments.circuit.request import (
-    Ablation,
-    Contributions,
-    GroupKnockout,
-    Knockout,
-    Means,
-    Pruning,
-    Stream,
-)
+from rebinding.experiments.circuit.request import Contributions, GroupKnockout, Knockout, Pruning, Stream
 from rebinding.experiments.paths.measure import measure_paths
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.roles.measure import measure_interchange, measure_random_interchange
@@ -50,12 +47,6 @@ from rebinding.experiments.search.measure import (
 )
 from rebinding.experiments.search.request import Crossings, Losses, SearchedCircuit, Step
 from rebinding.experiments.static import UnswappedQuestions
-from rebinding.experiments.swap_labels import (
-    LabelExchange,
-    LabelVectors,
-    measure_label_exchange,
-    measure_label_vectors,
-)
 from rebinding.experiments.tracing.measure import (
     measure_answered,
     measure_diagnostic,

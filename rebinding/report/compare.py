@@ -18,8 +18,9 @@ from functools import cached_property
 from typing import Any
 
 from rebinding.evidence import Kind
+from rebinding.experiments.ablation import ABLATION
 from rebinding.experiments.binding.request import BINDING
-from rebinding.experiments.circuit.request import ABLATION, PRUNING
+from rebinding.experiments.circuit.request import PRUNING
 from rebinding.experiments.paths.request import PATHS
 from rebinding.experiments.roles.request import ROLES
 from rebinding.experiments.tracing.request import TRACING

@@ -17,9 +17,10 @@ import pandas as pd
 
 from rebinding.evidence import Evidence
 from rebinding.experiments import random_draws as seeds
+from rebinding.experiments.ablation import ABLATION
 from rebinding.experiments.binding.request import BINDING
 from rebinding.experiments.binding.summary import per_example
-from rebinding.experiments.circuit.request import ABLATION, PRUNING
+from rebinding.experiments.circuit.request import PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.paper.numbers import ALIASES, checkpoint, circuit
 from rebinding.report.figures.figure import Interval, interval_of, over_prompts

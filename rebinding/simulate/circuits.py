@@ -20,11 +20,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from rebinding.experiments.ablation import UNPRUNED, VARIANT, Ablation, CircuitVariant
 from rebinding.experiments.circuit.request import (
-    UNPRUNED,
-    VARIANT,
-    Ablation,
-    CircuitVariant,
     Contributions,
     GroupKnockout,
     Pruning,

@@ -9,8 +9,9 @@ from functools import cached_property
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import request_pruning
 from rebinding.experiments.circuit.summary import circuit_after_pruning
-from rebinding.experiments.paths.measure import Discovery, discover_circuit, smallest_fall
-from rebinding.experiments.paths.request import Paths, conventions_of_plant, draw_noise_pairs
+from rebinding.experiments.paths.request import Paths, conventions_of_plant
+from rebinding.experiments.paths.summary import Discovery, discover_circuit, smallest_fall
+from rebinding.experiments.prompts import draw_noise_pairs
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import CircuitConventions, ProcedureName
 from rebinding.study.gates import EvidenceLog, Gates

@@ -11,10 +11,11 @@ from accelerate.hooks import AlignDevicesHook, add_hook_to_module, attach_execut
 
 from rebinding.cost.fake_device import fake_accelerator, move_to_fake_device
 from rebinding.evidence import Evidence, Request
+from rebinding.experiments.ablation import Means
 from rebinding.experiments.binding.request import request_shifts
-from rebinding.experiments.circuit.request import Means, request_ablation, request_pruning
-from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
-from rebinding.experiments.prompts import MEANS_ID
+from rebinding.experiments.circuit.request import request_ablation, request_pruning
+from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, request_paths
+from rebinding.experiments.prompts import MEANS_ID, draw_noise_pairs
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.tracing.request import request_diagnostic, request_map
 from rebinding.experiments.unedited import request_ability

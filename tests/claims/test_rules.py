@@ -23,7 +23,7 @@ from claims import test_roles as of_roles
 from claims import test_tracing as of_tracing
 from claims.catalogue import catalogue, claim
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.request import UNPRUNED
+from rebinding.experiments.ablation import UNPRUNED
 from rebinding.experiments.paths.summary import RESAMPLES
 from rebinding.experiments.roles.request import WHOLE_GROUP, WORDS
 from rebinding.paper.circuit import CircuitHead

@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rebinding.cost.fake_device import FakeDevice, fake_accelerator
 from rebinding.evidence import Request
-from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
+from rebinding.experiments.paths.request import STAGE_BY_NAME, request_paths
+from rebinding.experiments.prompts import draw_noise_pairs
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.table import experiment_of
 from rebinding.experiments.unedited import request_ability

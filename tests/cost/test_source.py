@@ -22,8 +22,8 @@ from rebinding.experiments.circuit.request import (
     request_knockout,
     request_pruning,
 )
-from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.paths.request import STAGE_BY_NAME, request_paths
+from rebinding.experiments.prompts import Prompts, draw_noise_pairs
 from rebinding.experiments.roles.request import Counterfactual, request_interchange
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.tracing.request import answered_ids, request_diagnostic, request_map

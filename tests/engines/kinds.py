@@ -11,6 +11,7 @@ from rebinding.evidence import PromptSet, Request
 from rebinding.evidence.sources import modules_of
 from rebinding.experiments.attention import request_attention, request_shaped_attention
 from rebinding.experiments.binding.request import request_exchange, request_shifts
+from rebinding.experiments.binding.swap_labels import request_label_exchange
 from rebinding.experiments.circuit.request import (
     request_ablation,
     request_contributions,
@@ -19,12 +20,11 @@ from rebinding.experiments.circuit.request import (
     request_pruning,
     request_stream,
 )
-from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, request_paths
+from rebinding.experiments.prompts import Prompts, draw_noise_pairs
 from rebinding.experiments.roles.request import request_interchange, request_random_interchange
 from rebinding.experiments.search.request import Losses, Settings, Step, request_crossings, request_searched_circuit
 from rebinding.experiments.static import request_stories_without_swap
-from rebinding.experiments.swap_labels import request_label_exchange
 from rebinding.experiments.tracing.request import (
     Answered,
     request_diagnostic,

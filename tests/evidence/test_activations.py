@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from rebinding.evidence.store import Activations, Store
+from rebinding.experiments.ablation import request_means
 from rebinding.experiments.binding import measure as binding_measure
 from rebinding.experiments.binding.request import request_vectors
 from rebinding.experiments.circuit import measure as circuit_measure
-from rebinding.experiments.circuit.request import request_ablation, request_means
+from rebinding.experiments.circuit.request import request_ablation
 from rebinding.experiments.prompts import DIRECTIONS_ID
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, load

@@ -14,7 +14,8 @@ from scipy.stats import binom
 
 from rebinding.cli.commands import main
 from rebinding.evidence import Evidence
-from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
+from rebinding.experiments.paths.request import STAGE_BY_NAME, request_paths
+from rebinding.experiments.prompts import draw_noise_pairs
 from rebinding.experiments.recheck import (
     RecheckError,
     draw,

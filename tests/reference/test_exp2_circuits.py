@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from rebinding.experiments.circuit.ablation import evaluate, mean_z, walk
+from rebinding.experiments.ablation import evaluate, mean_z
+from rebinding.experiments.circuit.measure import walk
 from rebinding.experiments.paths.summary import select
 from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit, CircuitHead

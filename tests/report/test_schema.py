@@ -14,7 +14,7 @@ import pytest
 
 from rebinding.evidence.certificates import certificate_file, save_certificate
 from rebinding.experiments.binding.measure import run_binding
-from rebinding.experiments.circuit.ablation import in_orders
+from rebinding.experiments.circuit.measure import in_orders
 from rebinding.experiments.paths.summary import reselected
 from rebinding.experiments.random_draws import PUBLISHED_NOISE, draw_circuits
 from rebinding.models import load

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fixtures.judging import judge_after_gates
+from rebinding.experiments.ablation import Variant
 from rebinding.experiments.binding.summary import Array, shift
-from rebinding.experiments.circuit.request import Variant
 from rebinding.experiments.circuit.summary import of_circuit
 from rebinding.experiments.roles.summary import of_group
 from rebinding.simulate.worlds import World, read_world, scale_spreads, world

@@ -9,8 +9,8 @@ import torch
 
 from claims.catalogue import claim
 from rebinding.evidence import Request
+from rebinding.experiments.ablation import Ablation
 from rebinding.experiments.circuit.request import (
-    Ablation,
     Pruning,
     Stream,
     request_ablation,

@@ -12,7 +12,7 @@ import torch
 
 from claims.catalogue import claim
 from rebinding.experiments import unedited
-from rebinding.experiments.paths.measure import smallest_fall
+from rebinding.experiments.paths.summary import smallest_fall
 from rebinding.experiments.tokens import BLOCK
 from rebinding.experiments.unedited import (
     FLOOR_PROMPTS,

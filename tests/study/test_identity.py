@@ -21,9 +21,9 @@ from rebinding.experiments.circuit.request import (
     request_stream,
 )
 from rebinding.experiments.paths import measure as discovery
-from rebinding.experiments.paths.measure import discover_circuit
-from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, request_paths
+from rebinding.experiments.paths.summary import discover_circuit
+from rebinding.experiments.prompts import Prompts, draw_noise_pairs
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.static import request_stories_without_swap

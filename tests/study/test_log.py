@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rebinding.experiments.circuit.request import KNOCKOUT, CircuitVariant
+from rebinding.experiments.ablation import CircuitVariant
+from rebinding.experiments.circuit.request import KNOCKOUT
 from rebinding.study.gates import gates_of
 
 NAN = float("nan")

@@ -11,14 +11,8 @@ from typing import Any
 import pytest
 
 from rebinding.evidence import OnPrompts, PromptSet
-from rebinding.experiments.paths.request import (
-    STAGE_BY_NAME,
-    Paths,
-    conventions_of_plant,
-    draw_noise_pairs,
-    request_paths,
-)
-from rebinding.experiments.prompts import Pairing, Prompts
+from rebinding.experiments.paths.request import STAGE_BY_NAME, Paths, conventions_of_plant, request_paths
+from rebinding.experiments.prompts import Pairing, Prompts, draw_noise_pairs
 from rebinding.experiments.tokens import BLOCK
 from rebinding.experiments.tracing.request import Answered
 from rebinding.experiments.unedited import request_ability

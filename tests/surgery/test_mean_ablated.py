@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rebinding.experiments.circuit.ablation import ablation_edits
+from rebinding.experiments.ablation import ablation_edits
 from rebinding.surgery import ActiveHeads, Read, TorchSurgeon, derive
 from rebinding.surgery.memory import in_parts
 from tests.close import agree, is_changed

@@ -51,9 +51,12 @@ DRAWN_FROM = ("request", "summary", "graph", "random_draws")
 SINGLE_FILES = tuple(
     name
     for name in trees()
-    if name.startswith("rebinding.experiments.") and name.count(".") == 2 and has_requests(name)
+    if name.startswith("rebinding.experiments.") and not name.endswith(".request") and has_requests(name)
 )
-"""Sections of one file. Claims, figures and simulators import requests and summaries from it, no function that runs."""
+"""Files with requests and what measures them. Claims, figures and simulators import requests and summaries from them,
+and no function that runs."""
+SHARED = {"ablation"}
+"""A file with requests that several sections use."""
 NO_TORCH = ("task", "paper", "verdicts")
 """Rooms that need no tensors. (Evidence has activations.)"""
 VISIBLE = (
@@ -67,7 +70,7 @@ VISIBLE = (
 `rebinding.study` this is one module: the others load models and know what was planted in them."""
 OF_HELPERS = ("rebinding.experiments.binding.conditions",)
 """What helpers of claims may import besides: conventions of section 5, without a model."""
-RUNNING = ("measure_", "run_", "replay_")
+RUNNING = ("measure", "run_", "replay_", "evaluate", "mean_z")
 """Beginnings of the names of functions that run a model."""
 
 
@@ -103,6 +106,20 @@ def test_a_room_imports_what_it_may(package: str) -> None:
     assert not wrong
 
 
+def test_no_section_imports_another() -> None:
+    """What two sections need has a home beside them."""
+    folders = {name.split(".")[2] for name in modules("experiments") if name.count(".") > 2}
+    sections = {*folders, *(name.rpartition(".")[2] for name in SINGLE_FILES)} - SHARED
+    assert len(sections) >= 8
+    pairs = [
+        (name.split(".")[2], module.split(".")[2])
+        for name in modules("experiments")
+        for module in imported(name)
+        if module.startswith("rebinding.experiments.")
+    ]
+    assert [(own, other) for own, other in pairs if own in sections and other in sections and own != other] == []
+
+
 def test_the_package_knows_neither_claims_nor_pytest() -> None:
     strange = ("claims", "fixtures", "tests", "pytest", "_pytest")
     modules_of_package = [name for name in trees() if name.startswith("rebinding")]
@@ -122,7 +139,7 @@ def test_the_report_computes_nothing() -> None:
     """It reads what experiments say of their evidence, and nothing that runs a model."""
     experiments = {module for name in modules("report") for module in imported(name) if room(module) == "experiments"}
     assert experiments
-    assert not {module for module in experiments if module.rpartition(".")[2] not in DRAWN_FROM}
+    assert not {module for module in experiments if module.rpartition(".")[2] not in DRAWN_FROM} - {*SINGLE_FILES}
 
 
 def test_summaries_figures_and_simulators_run_no_model() -> None:

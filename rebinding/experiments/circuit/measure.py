@@ -16,47 +16,46 @@ whose heads are said to read the stream there.
 
 If the stream of a model holds nothing but the word, the edit changes nothing. That is an outcome: the relative change
 of the stream is part of the evidence, and not a gate.
+
+**Pruning** by the published walk, and how much the result depends on the order. Walk through the list of heads once;
+remove a head if the measure drops by less than 0.01 without it, and continue with the smaller circuit. The measure is
+the mean logit of the answer, so the step is 0.01 logits on 50 prompts; for accuracy the drop is relative, before /
+without - 1. Contributions (`rebinding.experiments.circuit.request`) are what the text describes instead.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence, Kind, merge
-from rebinding.experiments.circuit.ablation import (
-    Score,
+from rebinding.evidence import Evidence, merge
+from rebinding.experiments.ablation import (
+    CircuitVariant,
     ablation_edits,
     active_heads,
-    evaluate,
-    in_orders,
-    mean_z,
+    by_variant,
+    means_by_layer,
     measurer,
-    walk,
 )
 from rebinding.experiments.circuit.request import (
     KNOCKED,
     STREAM,
-    UNPRUNED,
-    VARIANT,
-    Ablation,
-    CircuitVariant,
     Contributions,
     GroupKnockout,
     Hits,
     Knockout,
-    Means,
     Pruning,
     Stream,
     contributions,
     removed_sets,
 )
-from rebinding.experiments.random_draws import draw_circuits, draw_sizes
+from rebinding.experiments.random_draws import WALKS, draw_circuits
 from rebinding.experiments.tokens import (
     MEASURES,
     Answers,
@@ -68,7 +67,7 @@ from rebinding.experiments.tokens import (
     relative_change,
     token_batch,
 )
-from rebinding.paper.circuit import Circuit
+from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon
 from rebinding.surgery.sweep import sweep
 from rebinding.task.prompts import Encoded
@@ -200,56 +199,6 @@ def _streams(
 HIT = MEASURES.index("hit")
 
 
-def measure_ablation(bench: Workbench, request: Ablation) -> Evidence:
-    prompts, ids = bench.prompts.encode(request.prompts).prompts, request.prompts.ids
-    answers, means = bench.prompts.answers(prompts, request.answers), means_by_layer(bench, request.means)
-    circuits = {CircuitVariant("circuit"): Circuit(request.circuit)} | _comparisons(bench, request)
-    named = {str(number): circuit for number, circuit in enumerate(circuits.values())}
-    mean_set = request.means.prompts.design
-    of_circuits = evaluate(bench.surgeon, prompts, answers, ids, named, means, mean_set=mean_set)
-    full = full_model(bench.surgeon, prompts, answers, ids)
-    return by_variant(request.KIND, list(circuits), full, of_circuits)
-
-
-def by_variant(kind: Kind, variants: Sequence[CircuitVariant], full: Evidence, of_circuits: Evidence) -> Evidence:
-    """Combine the rows of the full model and of circuits named by their number; `VARIANT` columns replace the name."""
-    columns = {str(number): variant for number, variant in enumerate(variants)} | {"full model": CircuitVariant("full")}
-    rows = pd.concat([full.rows, of_circuits.rows], ignore_index=True)
-    labels = pd.DataFrame([columns[name] for name in rows["circuit"]], columns=list(VARIANT))
-    return kind.evidence(
-        labels.join(rows[[name for name in kind.columns if name not in VARIANT]]), of_circuits.settings
-    )
-
-
-def _comparisons(bench: Workbench, request: Ablation) -> dict[CircuitVariant, Circuit]:
-    """The circuits that an ablation compares with the circuit under test."""
-    circuit = Circuit(request.circuit)
-    if request.comparison == "heads":
-        return {
-            CircuitVariant("less", head.group, head.layer, head.head): circuit.without([head]) for head in circuit.heads
-        }
-    heads, draws = bench.surgeon.anatomy.heads, request.draws
-    random_circuits = draw_circuits(circuit, heads, draws=draws, match=request.match)
-    random = {CircuitVariant("random", draw=number): variant for number, variant in enumerate(random_circuits)}
-    if request.unpruned:
-        larger = draw_sizes(dict(request.unpruned), heads, draws=draws)
-        random |= {CircuitVariant("random", UNPRUNED, draw=number): variant for number, variant in enumerate(larger)}
-    if request.comparison == "random":
-        return random
-    return {CircuitVariant("less", name): circuit.without(heads) for name, heads in circuit.groups.items()} | random
-
-
-def measure_means(bench: Workbench, request: Means) -> dict[str, Tensor]:
-    prompts = bench.prompts.encode(request.prompts).prompts
-    return {str(layer): mean for layer, mean in enumerate(mean_z(bench.surgeon, prompts))}
-
-
-def means_by_layer(bench: Workbench, request: Means) -> list[Tensor]:
-    """Mean z by layer: (head, token, head_dim)."""
-    means = bench.tensors(request)
-    return [means[str(layer)] for layer in range(len(means))]
-
-
 def measure_pruning(bench: Workbench, request: Pruning) -> Evidence:
     """A row per order and head; every order has its own prompts, an equal part of all. As many orders walk in parallel
     as the surgeon takes prompts at once."""
@@ -323,3 +272,62 @@ def measure_stream(bench: Workbench, request: Stream) -> Evidence:
         role=request.role,
         layers=request.layers,
     )
+
+
+Score = Callable[[Sequence[Circuit]], list[float]]
+"""Scores of many circuits, so that they can be one batch."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One step of a walk: the measure with and without a head, the drop, and whether the head was removed."""
+
+    head: CircuitHead
+    before: float
+    without: float
+    drop: float
+    removed: bool
+
+    @property
+    def columns(self) -> dict[str, float | bool]:
+        """The columns of a table, except those of the head."""
+        return {"before": self.before, "drop": self.drop, "removed": self.removed}
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The pruned circuit, and every trial of the walk."""
+
+    circuit: Circuit
+    trials: tuple[Trial, ...]
+
+
+def _drop(before: float, without: float, relative: bool) -> float:
+    if not relative:
+        return before - without
+    return float("inf") if without == 0 else before / without - 1
+
+
+def in_orders(circuit: Circuit, orders: int, seed: int = WALKS) -> list[Circuit]:
+    """The circuit in the given order of its heads, and in shuffled orders."""
+    generator = random.Random(seed)
+    circuits = [circuit]
+    for _ in range(orders - 1):
+        shuffled = list(circuit.heads)
+        generator.shuffle(shuffled)
+        circuits.append(Circuit(tuple(shuffled), circuit.settings))
+    return circuits
+
+
+def walk(circuits: Sequence[Circuit], score: Score, *, threshold: float = 0.01, relative: bool = False) -> list[Pruned]:
+    """Walk through circuits of equal size in parallel: the trials of a step are one batch."""
+    remaining, current = list(circuits), score(circuits)
+    trials: list[list[Trial]] = [[] for _ in circuits]
+    for step in zip(*(circuit.heads for circuit in circuits), strict=True):
+        shorter = [circuit.without([head]) for circuit, head in zip(remaining, step, strict=True)]
+        for number, without in enumerate(score(shorter)):
+            drop = _drop(current[number], without, relative)
+            trials[number].append(Trial(step[number], current[number], without, drop, drop < threshold))
+            if drop < threshold:
+                remaining[number], current[number] = shorter[number], without
+    return [Pruned(circuit, tuple(steps)) for circuit, steps in zip(remaining, trials, strict=True)]

@@ -18,14 +18,15 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import pandas as pd
 from torch import Tensor
 
-from rebinding.evidence import Kind, OnPrompts
+from rebinding.evidence import Kind
 from rebinding.evidence.request import Facet
-from rebinding.experiments.prompts import MEANS_ID, PRUNING_ID, SHUFFLED_ID, Prompts
+from rebinding.experiments.ablation import DRAWS, VARIANT, Ablation, Comparison, OfCircuit, request_means
+from rebinding.experiments.prompts import PRUNING_ID, SHUFFLED_ID, Prompts
 from rebinding.experiments.random_draws import WALKS, Match, has_heads_to_spare
 from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
@@ -71,12 +72,6 @@ def contributions(
     return pd.concat(frames, ignore_index=True)
 
 
-Variant: TypeAlias = Literal["full", "circuit", "less", "random"]
-"""The full model, the circuit, the circuit without some heads, and random circuits of its size."""
-VARIANT = ("variant", "group", "layer", "head", "draw")
-"""The columns that name the circuit of a row: `group`, `layer` and `head` (-1 for a whole group) are the heads removed
-in `less`, and `draw` numbers the random circuits; those of the size before pruning have the group `UNPRUNED`."""
-ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
 KNOCKOUT = Kind(
     "knockout",
     ("prompt", *VARIANT, *MEASURES, "relative_change"),
@@ -94,75 +89,15 @@ CONTRIBUTIONS = Kind("contributions", ("prompt", "group", "layer", "head", "role
 STREAM = Kind("stream", ("prompt", "before", "after", "relative_change"))
 """The answer's margin in a circuit before and after the residual stream at one token of the context is replaced;
 `relative_change` is that of the stream."""
-MEANS = Kind("means", ())
 KNOCKED = Kind("circuits out", ("circuit", "prompt", *MEASURES, "relative_change"))
 """Circuits ablated in the full model: the result of `knock_out`."""
 PruneBy: TypeAlias = Literal["label_logit", "margin"]
-Comparison: TypeAlias = Literal["groups", "heads", "random"]
-"""What the circuit is compared with: itself without each group, and random circuits; itself without each head; random
-circuits."""
-PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
-"""As published; three whole blocks of the counterbalanced design."""
-DRAWS = 10
-UNPRUNED = "before pruning"
 SETS_BESIDE_GROUP = 10
 ORDERS = 8
 """Walks of pruning, in the published order and in shuffled ones."""
 RANDOM_SETS = 8
 STREAM_NOISE = "rotation"
 """The noise that keeps the words and moves every statement by one slot."""
-
-
-class CircuitVariant(NamedTuple):
-    """The circuit of a row of an ablation; the columns of `VARIANT`."""
-
-    variant: Variant
-    group: str = ""
-    layer: int = -1
-    head: int = -1
-    draw: int = -1
-
-
-@dataclass(frozen=True)
-class Means(OnPrompts):
-    """The mean of z over prompts, by layer, token and head: the values of ablated heads."""
-
-    KIND: ClassVar[Kind] = MEANS
-    PER_PROMPT: ClassVar[bool] = False
-
-
-@dataclass(frozen=True)
-class OfCircuit(OnPrompts):
-    """A measurement of a circuit with mean ablation."""
-
-    means: Means
-    circuit: tuple[CircuitHead, ...]
-
-    @property
-    def facets(self) -> Mapping[str, Facet]:
-        return {**self.prompts.facets, "means": self.means.prompts.design, "heads": len(self.circuit)}
-
-
-@dataclass(frozen=True)
-class Ablation(OfCircuit):
-    """The full model, a circuit with all other heads mean-ablated, and circuits to compare it with."""
-
-    KIND: ClassVar[Kind] = ABLATION
-    comparison: Comparison
-    draws: int
-    match: Match = "role"
-    answers: AnswerSet = "continuation"
-    unpruned: tuple[tuple[str, int], ...] = ()
-    """Heads at each role before pruning: the size of further random circuits."""
-
-    @property
-    def facets(self) -> Mapping[str, Facet]:
-        facets: dict[str, Facet] = {
-            "comparison": self.comparison,
-            "means": self.means.prompts.design,
-            "match": self.match,
-        }
-        return {**self.prompts.facets, **facets}
 
 
 @dataclass(frozen=True)
@@ -230,14 +165,6 @@ class Stream(OfCircuit):
 def roles_of(circuit: Circuit) -> list[str]:
     """The tokens at which a circuit acts."""
     return sorted({head.role for head in circuit.heads})
-
-
-def request_means(prompts: Prompts, stories: Design, mean_set: DesignName) -> Means:
-    """Request the mean of z over a set of prompts that is used for nothing else."""
-    options: dict[str, Any] = {"boxes": stories.boxes, "operations": stories.operations, "verb": stories.verb}
-    options["narrative"] = stories.narrative
-    ids = range(MEANS_ID, MEANS_ID + PROMPTS_OF_MEANS[mean_set])
-    return Means(prompts.draw(prompts.design(mean_set, **options), ids))
 
 
 def request_ablation(

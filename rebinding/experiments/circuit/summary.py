@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.request import NOTHING, UNPRUNED, Variant
+from rebinding.experiments.ablation import UNPRUNED, Variant
+from rebinding.experiments.circuit.request import NOTHING
 from rebinding.experiments.random_draws import has_heads_to_spare
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.verdicts.effects import effect, exceeds_random

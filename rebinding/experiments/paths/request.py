@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
 from rebinding.experiments.path_patching import Component
-from rebinding.experiments.prompts import BALANCED_ID, DISCOVERY_ID, Prompts
+from rebinding.experiments.prompts import BALANCED_ID, Prompts, draw_noise_pairs
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
@@ -155,16 +155,6 @@ def conventions_of_plant(
     )
 
 
-def draw_noise_pairs(prompts: Prompts, conventions: CircuitConventions, n: int, first: int | None = None) -> PromptSet:
-    """Clean and noise prompts for path patching: those of discovery, or those from id `first` on."""
-    stories, (kind, *_) = prompts.design(conventions.design), conventions.noise
-    if conventions.design != "counterbalanced":
-        start = DISCOVERY_ID if first is None else first
-        return prompts.draw(stories, range(start, start + n), ("noise", kind))
-    roles = [role for stage in PAPER for role in (stage.sender, stage.at) if role is not None]
-    return prompts.draw_with(stories, BALANCED_ID if first is None else first, n, roles, ("noise", kind))
-
-
 def request_paths(
     pairs: PromptSet,
     stage: Stage,
@@ -215,3 +205,17 @@ def write_stratum(prompt: Prompt) -> str:
 def join_stratum(numbers: Stratum) -> str:
     """A stratum as text."""
     return ".".join(map(str, numbers))
+
+
+STATIC_PAIRS = 36
+"""Pairs of path patching without a swap: enough for an effect per head, without links."""
+
+
+def request_static_paths(
+    prompts: Prompts, boxes: int, stage: Stage, receivers: Sequence[Head], conventions: CircuitConventions, n: int
+) -> Paths:
+    """Request all heads as senders in stories without a swap, each paired with another story."""
+    stories = prompts.design("counterbalanced", boxes=boxes, operations=0)
+    roles = sorted({role for step in STATIC_STAGES for role in (step.sender, step.at) if role is not None})
+    pairs = prompts.draw_with(stories, BALANCED_ID, n, roles, ("noise", "independent"))
+    return request_paths(pairs, stage, receivers, conventions)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from warnings import warn
 
 import numpy as np
@@ -13,10 +14,23 @@ import pandas as pd
 from scipy import stats
 from scipy.special import stdtr
 
-from rebinding.evidence import Evidence
+from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.evidence import cache_by_evidence
+from rebinding.experiments.paths.request import (
+    PAPER,
+    STAGES_BY,
+    STATIC_PAIRS,
+    STATIC_STAGES,
+    Paths,
+    Stage,
+    request_paths,
+    request_static_paths,
+)
+from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.random_draws import RESAMPLED
-from rebinding.paper.circuit import Head
+from rebinding.paper.circuit import Circuit, CircuitHead, Head
+from rebinding.paper.procedure import CircuitConventions
+from rebinding.task.designs import Design
 from rebinding.task.prompts import Stratum, numbered, spread
 
 Scale: TypeAlias = Literal["probability", "logit"]
@@ -194,3 +208,98 @@ def _selected_on(
         candidates = heads.assign(score=estimates.mean, se=estimates.error, freedom=estimates.freedom)
         selections.append(tuple(select(candidates, top_k, rule=rule, min_effect=MIN_EFFECT[scale])))
     return tuple(selections)
+
+
+Ask: TypeAlias = Callable[[Paths], Evidence]
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The circuit, and the evidence of every stage that had receivers."""
+
+    circuit: Circuit
+    evidence: dict[str, Evidence]
+
+
+def discover_by(
+    score: Callable[[Stage, Sequence[Head]], Evidence],
+    stages: Sequence[Stage] = PAPER,
+    *,
+    scale: Scale = "logit",
+    rule: Selection = "sure",
+    min_effect: float | None = None,
+    distinct: bool = False,
+    extra_settings: dict[str, Any] | None = None,
+) -> Discovery:
+    """Run the stages in order; a stage without receivers gives an empty group.
+
+    With `distinct`, no stage selects a head of an earlier one. As published, a head found in both A and B belongs to B
+    (the two act at the same token); other heads may act in several groups, each at its role.
+    """
+    min_effect = MIN_EFFECT[scale] if min_effect is None else min_effect
+    groups: dict[str, list[Head]] = {}
+    evidence: dict[str, Evidence] = {}
+    for stage in stages:
+        receivers = groups[stage.receivers] if stage.receivers else []
+        if stage.receivers and not receivers:
+            groups[stage.group] = []
+            continue
+        evidence[stage.group] = score(stage, receivers)
+        earlier = tuple(head for heads in groups.values() for head in heads) if distinct else ()
+        groups[stage.group] = list(_selected(evidence[stage.group], scale, stage.top_k, rule, min_effect, earlier))
+    heads = tuple(
+        CircuitHead(stage.group, layer, head, stage.sender)
+        for number, stage in enumerate(stages)
+        for layer, head in groups[stage.group]
+        if not _is_in_later_group(stages[number + 1 :], groups, stage, (layer, head))
+    )
+    settings = {
+        "stages": [asdict(stage) for stage in stages],
+        "scale": scale,
+        "rule": rule,
+        "min_effect": min_effect,
+        "distinct": distinct,
+    }
+    return Discovery(Circuit(heads, {**settings, **(extra_settings or {})}), evidence)
+
+
+def _is_in_later_group(stages: Sequence[Stage], groups: dict[str, list[Head]], stage: Stage, head: Head) -> bool:
+    """Whether one of the later `stages` with the same sender role has the head too; the head then belongs to it."""
+    return any(later.sender == stage.sender and head in groups[later.group] for later in stages)
+
+
+def discover_circuit(pairs: PromptSet, conventions: CircuitConventions, ask: Ask) -> Discovery:
+    """The circuit that path patching finds; each stage is a request of its own."""
+    about = {"design": pairs.design, "noise": pairs.pairing[-1], "prompts": len(pairs.ids)}
+    return discover_by(
+        lambda stage, heads: ask(request_paths(pairs, stage, heads, conventions)),
+        STAGES_BY[conventions.d_received_by[0]],
+        scale=conventions.score,
+        rule=conventions.select,
+        extra_settings=about,
+    )
+
+
+def smallest_fall(discovery: Discovery) -> float | None:
+    """The smallest drop of the answer's lead, in logits, among the selected heads; None if there are none."""
+    falls = []
+    for group, evidence in discovery.evidence.items():
+        table = scores(evidence, "logit").set_index(["layer", "head"])["score"]
+        falls += [-float(table.loc[head]) for head in discovery.circuit.group(group)]
+    return min(falls, default=None)
+
+
+Make: TypeAlias = Callable[[Prompts, Design, Circuit, int], Paths]
+
+
+def discover_static_circuit(ask: Callable[[Make], Evidence], conventions: CircuitConventions) -> Discovery:
+    """Find the four groups of static entity tracking; each stage is a request of its own."""
+
+    def score(stage: Stage, receivers: Sequence[Head]) -> Evidence:
+        return ask(
+            lambda prompts, design, circuit, n: request_static_paths(
+                prompts, design.boxes, stage, receivers, conventions, STATIC_PAIRS
+            )
+        )
+
+    return discover_by(score, STATIC_STAGES, scale=conventions.score, rule=conventions.select)

@@ -19,8 +19,7 @@ import pandas as pd
 
 from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.request import EvidenceSource
-from rebinding.experiments.circuit.measure import measure_ablation
-from rebinding.experiments.circuit.request import Ablation
+from rebinding.experiments.ablation import Ablation, measure_ablation
 from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.search.graph import Graph, Node, part_of
 from rebinding.experiments.search.pairs import Pairs, RecordedPairs, pairs_of, record_pairs

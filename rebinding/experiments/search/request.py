@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
-from rebinding.experiments.circuit.request import DRAWS, VARIANT, Means, request_means
+from rebinding.experiments.ablation import DRAWS, VARIANT, Means, request_means
 from rebinding.experiments.prompts import DISCOVERY_ID, Prompts
 from rebinding.experiments.search.graph import Node
 from rebinding.experiments.tokens import MEASURES

@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.ablation import ABLATION
 from rebinding.experiments.circuit import summary
-from rebinding.experiments.circuit.request import ABLATION, PRUNING
+from rebinding.experiments.circuit.request import PRUNING
 from rebinding.experiments.paths.request import PATHS
 from rebinding.experiments.paths.summary import lost_by_senders
 from rebinding.experiments.search.graph import Edge, Graph, Node, of_plain

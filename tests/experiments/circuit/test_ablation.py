@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.experiments.circuit.ablation import evaluate, in_orders, mean_z, walk
+from rebinding.experiments.ablation import evaluate, mean_z
+from rebinding.experiments.circuit.measure import in_orders, walk
 from rebinding.experiments.random_draws import draw_circuits, draw_sizes
 from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.ablation import evaluate, measurer
+from rebinding.experiments.ablation import evaluate, measurer
 from rebinding.experiments.circuit.request import CONTRIBUTIONS, NOTHING, contributions, removed_sets
 from rebinding.experiments.circuit.summary import contribution
 from rebinding.experiments.tokens import MEASURES

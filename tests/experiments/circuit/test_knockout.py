@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.experiments.circuit.ablation import evaluate
+from rebinding.experiments.ablation import evaluate
 from rebinding.experiments.circuit.measure import knock_out
 from rebinding.experiments.random_draws import draw_circuits, has_heads_to_spare
 from rebinding.experiments.tokens import token_batch

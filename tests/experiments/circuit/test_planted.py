@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rebinding.cli.discover import with_top_k
-from rebinding.experiments.circuit.ablation import evaluate, mean_z, walk
+from rebinding.experiments.ablation import evaluate, mean_z
+from rebinding.experiments.circuit.measure import walk
 from rebinding.experiments.paths.measure import NoisePairs, discover, to_noise_pairs
 from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, PathSettings, Stage
 from rebinding.experiments.prompts import Prompts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rebinding.cli.commands import main
-from rebinding.experiments.circuit.ablation import evaluate, mean_z
+from rebinding.experiments.ablation import evaluate, mean_z
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search import graph, search
 from rebinding.experiments.tokens import full_model, positions

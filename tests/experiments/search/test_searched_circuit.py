@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from rebinding.experiments.circuit.request import Ablation
+from rebinding.experiments.ablation import Ablation
 from rebinding.experiments.search import measure
 from rebinding.experiments.search.graph import Graph, Node
 from rebinding.experiments.search.request import SearchedCircuit, request_searched_circuit

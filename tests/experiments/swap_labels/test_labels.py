@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.swap_labels import (
+from rebinding.experiments.binding.swap_labels import (
     PROMPTS_OF_LABELS,
     label_shift,
     measure_label_exchange,
     named_slots,
     request_label_exchange,
 )
+from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.ablation import in_orders, walk
+from rebinding.experiments.circuit.measure import in_orders, walk
 from rebinding.experiments.paths.summary import MIN_EFFECT, Selection, reselected, scores, select, selected_on_halves
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.verdicts import absence, effect, effect_somewhere, emptiness, overlap

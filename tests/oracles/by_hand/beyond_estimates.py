@@ -8,7 +8,7 @@ import numpy as np
 
 from rebinding.experiments.attention import AttentionToRoles
 from rebinding.experiments.binding.request import FIRST_PAIR, Exchange, Shifts
-from rebinding.experiments.swap_labels import LabelExchange
+from rebinding.experiments.binding.swap_labels import LabelExchange
 from rebinding.experiments.tracing.request import StoredState
 from tests.oracles.by_hand.binding_estimates import Estimates, main, select_slots, select_values
 from tests.oracles.by_hand.grounds import Grounds

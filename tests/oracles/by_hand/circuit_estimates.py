@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rebinding.experiments.circuit.request import Ablation, Contributions, Knockout, Pruning, Stream
+from rebinding.experiments.ablation import Ablation
+from rebinding.experiments.circuit.request import Contributions, Knockout, Pruning, Stream
 from rebinding.experiments.paths.request import Paths, random_senders
 from rebinding.experiments.static import UnswappedQuestions
 from tests.oracles.by_hand.binding_estimates import Estimates

@@ -18,10 +18,12 @@ from fixtures.judging import judge
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.request import EvidenceSource
 from rebinding.evidence.store import Store
+from rebinding.experiments import ablation
 from rebinding.experiments import static as static_requests
-from rebinding.experiments import swap_labels as label_requests
+from rebinding.experiments.ablation import PROMPTS_OF_MEANS
+from rebinding.experiments.binding import swap_labels as label_requests
 from rebinding.experiments.circuit import request as circuit_requests
-from rebinding.experiments.circuit.request import PROMPTS_OF_MEANS
+from rebinding.experiments.paths import summary as path_summary
 from rebinding.models import LoadedModel
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import BUILTIN_PROCEDURES, Procedure, builtin_procedure
@@ -225,12 +227,12 @@ def limit_batches() -> tuple[Procedure, ...]:
 
 
 SMALLER: tuple[tuple[Any, str, Any], ...] = (
-    (circuit_requests, "PROMPTS_OF_MEANS", dict.fromkeys(PROMPTS_OF_MEANS, SMALL_N)),
+    (ablation, "PROMPTS_OF_MEANS", dict.fromkeys(PROMPTS_OF_MEANS, SMALL_N)),
     (circuit_requests, "DRAWS", 2),
     (static_requests, "DRAWS", 2),
     (label_requests, "PROMPTS_OF_LABELS", ABLE),
     (circuit_requests, "ORDERS", 2),
-    (static_requests, "PAIRS", FEWER),
+    (path_summary, "STATIC_PAIRS", FEWER),
     (circuit_requests, "RANDOM_SETS", 2),
 )
 

@@ -10,22 +10,15 @@ from types import MappingProxyType
 import torch
 
 from rebinding.evidence import Request
+from rebinding.experiments.ablation import Ablation, Means
 from rebinding.experiments.attention import AttentionToRoles, ShapedAttention
 from rebinding.experiments.binding.request import SLOTS, Exchange, MeanVectors, Shifts
-from rebinding.experiments.circuit.request import (
-    Ablation,
-    Contributions,
-    GroupKnockout,
-    Knockout,
-    Means,
-    Pruning,
-    Stream,
-)
+from rebinding.experiments.binding.swap_labels import LabelExchange, LabelVectors
+from rebinding.experiments.circuit.request import Contributions, GroupKnockout, Knockout, Pruning, Stream
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import EVALUATION_ID, Prompts
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
 from rebinding.experiments.static import UnswappedQuestions
-from rebinding.experiments.swap_labels import LabelExchange, LabelVectors
 from rebinding.experiments.tracing.request import (
     WIDE,
     Answered,

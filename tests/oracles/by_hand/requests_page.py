@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rebinding.evidence import Request
-from rebinding.experiments.circuit.request import DRAWS, ORDERS, PROMPTS_OF_MEANS, RANDOM_SETS, Pruning
-from rebinding.experiments.paths.request import Paths
-from rebinding.experiments.static import PAIRS
+from rebinding.experiments.ablation import DRAWS, PROMPTS_OF_MEANS
+from rebinding.experiments.circuit.request import ORDERS, RANDOM_SETS, Pruning
+from rebinding.experiments.paths.request import STATIC_PAIRS, Paths
 from rebinding.experiments.unedited import FLOOR_PROMPTS, IN_16_BITS, REPLAYED_PROMPTS
 from rebinding.models import load
 from rebinding.models.loaded_model import owner_of
@@ -56,7 +56,7 @@ SIZES: Mapping[str, int | Mapping[Any, int]] = {
     "random circuits": DRAWS,
     "random sets to compare with a head": RANDOM_SETS,
     "orders of pruning": ORDERS,
-    "prompts of static path patching": PAIRS,
+    "prompts of static path patching": STATIC_PAIRS,
     "prompts of replays": REPLAYED_PROMPTS,
     "prompts of the noise floor": {"in 32 bits": FLOOR_PROMPTS, "in 16": IN_16_BITS},
 }

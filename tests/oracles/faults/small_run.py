@@ -12,7 +12,8 @@ from torch import Tensor, equal
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.store import Store
 from rebinding.experiments.binding.request import Shifts, request_shifts
-from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
+from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, request_paths
+from rebinding.experiments.prompts import draw_noise_pairs
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.roles.summary import of_group
 from rebinding.experiments.unedited import request_ability

@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         "score the full model in place of the circuit",
-        f"{EXPERIMENTS}/circuit/ablation.py",
+        f"{EXPERIMENTS}/ablation.py",
         "        parts.append(CIRCUITS",
         "        from rebinding.experiments.tokens import full_model\n\n"
         "        whole = full_model(surgeon, prompts[where], answers.of(where), ids[where]).rows\n"
@@ -124,14 +124,14 @@ MUTANTS = (
     ),
     Mutant(
         "ablate to zero",
-        f"{EXPERIMENTS}/circuit/measure.py",
+        f"{EXPERIMENTS}/ablation.py",
         "return {str(layer): mean for",
         "return {str(layer): 0 * mean for",
         make_cells(POINTER, "circuit.recovers_accuracy", "circuit.e_prime"),
     ),
     Mutant(
         "call the circuit random",
-        f"{EXPERIMENTS}/circuit/measure.py",
+        f"{EXPERIMENTS}/ablation.py",
         'random = {CircuitVariant("random", draw=number): variant for',
         'random = {CircuitVariant("random", draw=number): circuit for',
         make_cells(POINTER, "circuit.beats_random", "circuit.random_baseline"),
