@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from rebinding.evidence.store import Store
+from rebinding.evidence.store import Store, library_versions
 from rebinding.experiments import workbench
 from rebinding.experiments.tracing.request import Answered
 from rebinding.experiments.workbench import Workbench
@@ -21,6 +21,13 @@ from tests.oracles.faults.toy_run import BLOCKS, blocks
 
 ROOT = Path(__file__).parents[3]
 SMALL_N = 3
+
+
+@pytest.fixture(autouse=True)
+def forget_versions() -> Iterator[None]:
+    """The versions of libraries are read once in a process."""
+    yield
+    library_versions.cache_clear()
 
 
 def other_torch(name: str) -> str:
@@ -34,10 +41,12 @@ def test_each_version_has_shards_of_its_own(tmp_path: Path, monkeypatch: pytest.
     blocks(shared, SMALL_N)
     with monkeypatch.context() as patch:
         patch.setattr(metadata, "version", other_torch)
+        library_versions.cache_clear()
         computed: list[int] = []
         blocks(shared, SMALL_N, computed)
         blocks(yours, SMALL_N)
         assert computed == list(range(SMALL_N))
+    library_versions.cache_clear()
     assert not content(first).keys() & content(yours).keys()
     assert content(shared) == content(first) | content(yours)
     computed = []

@@ -84,13 +84,14 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
         ),
         "designs": Room(("rebinding/task",), ("tests/task",), measures=True),
         "summaries": Room(tuple(f"rebinding/experiments/{experiment}/summary.py" for experiment in (
-            "attention", "binding", "circuit", "paths", "roles", "search", "tracing", "unedited",
+            "binding", "circuit", "paths", "roles", "search", "tracing",
         )), tuple(f"tests/experiments/{experiment}" for experiment in (
             "attention", "binding", "roles", "tracing", "circuit/test_pruning.py", "search/test_summary.py",
         )),
         after=(BY_HAND,)),
         "measuring": Room(tuple(f"rebinding/experiments/{experiment}" for experiment in (
-            "attention", "binding", "circuit", "paths", "roles", "static", "tracing", "unedited",
+            "ablation.py", "attention.py", "static.py", "unedited.py",
+            "binding", "circuit", "paths", "roles", "tracing",
         )), tuple(f"tests/experiments/{experiment}" for experiment in (
             "attention", "binding", "roles", "tracing", "circuit",
         )), measures=True,
