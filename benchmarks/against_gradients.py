@@ -20,8 +20,8 @@ from benchmarks.edges import Link, attributed, classify_place, separate_keys
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search.graph import Node
 from rebinding.experiments.search.measure import search_pairs
-from rebinding.experiments.search.pairs import Pairs, record_pairs
-from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.pairs import SearchPairs, record_pairs
+from rebinding.experiments.search.request import SearchSettings
 from rebinding.experiments.search.search import EDGE_SHARE, MeasuredSteps, Search
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive
@@ -33,7 +33,7 @@ PROMPTS, SHARE = 36, 0.002
 Out = TypeVar("Out")
 
 
-def links(edges: Iterable[tuple[Node, Node | None, str]], pairs: Pairs) -> frozenset[Link]:
+def links(edges: Iterable[tuple[Node, Node | None, str]], pairs: SearchPairs) -> frozenset[Link]:
     """Edges without the token of the receiver and the number of the statement; a token that is named by what it is for
     stands at several places."""
     return frozenset(
@@ -89,7 +89,7 @@ def searched(plant: Any, first: int) -> tuple[frozenset[Link], Search]:
     ids = range(first, first + PROMPTS)
     encoded = prompts.encode(prompts.draw(prompts.design("counterbalanced"), ids, ("noise", "independent")))
     pairs, surgeon = search_pairs(prompts.encoder, encoded), TorchSurgeon(plant.model, derive(plant.model))
-    search = Search(pairs, Settings(SHARE, block=PROMPTS), MeasuredSteps(surgeon, pairs, PROMPTS))
+    search = Search(pairs, SearchSettings(SHARE, block=PROMPTS), MeasuredSteps(surgeon, pairs, PROMPTS))
     return links((edge[:3] for edge in search.graph().edges), pairs), search
 
 

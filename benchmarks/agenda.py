@@ -23,10 +23,10 @@ import torch
 from benchmarks.on_gpu import GB, PETA, called, ceiling, make_bench, measure_usage
 from claims.catalogue import catalogue
 from fixtures.cost import CostedModel
-from rebinding.cost.blocks import Part
+from rebinding.cost.blocks import CostedPart
 from rebinding.cost.evidence import PassingGates
 from rebinding.cost.source import CostEngine
-from rebinding.cost.table import Device, Line, grouped
+from rebinding.cost.table import Accelerator, CostLine, grouped
 from rebinding.evidence import Request
 from rebinding.evidence.store import Activations
 from rebinding.experiments.prompts import Prompts
@@ -40,7 +40,7 @@ from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 
-H100 = Device(memory=int(80e9), rate=4e14, bandwidth=3e12)
+H100 = Accelerator(memory=int(80e9), rate=4e14, bandwidth=3e12)
 """The device that `--cost` assumes."""
 
 
@@ -49,8 +49,8 @@ class Kind:
     """Requests that cost the same: their number, the line of each, and the part of the first that is run."""
 
     count: int
-    line: Line
-    part: Part
+    line: CostLine
+    part: CostedPart
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def run_block(bench: Workbench, request: Request) -> None:
         experiment.evidence(bench, request)
 
 
-def share_of(part: Part) -> float:
+def share_of(part: CostedPart) -> float:
     """The cost of the whole request as a multiple of its part's; less where `once` is a large share of the part."""
     return part.repeats * part.n / part.block
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.search.graph import Node
-from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.request import SearchSettings
 from rebinding.experiments.search.search import NEGLIGIBLE, MeasuredSteps, Search
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive
@@ -35,7 +35,7 @@ class ComparedSteps(MeasuredSteps):
     skipped: list[pd.Series] = field(default_factory=list)
 
     def step(
-        self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
+        self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: SearchSettings
     ) -> Evidence:
         evidence = super().step(block, receivers, allowed, settings)
         if receivers and settings.screen == "first-order":
@@ -53,7 +53,7 @@ def compare(name: str, share: float) -> str:
         noise_pairs(Encoder(plant.tokenizer), range(PROMPTS)),
         TorchSurgeon(plant.model, derive(plant.model)),
     )
-    settings = Settings(share)
+    settings = SearchSettings(share)
     steps = ComparedSteps(surgeon, pairs, settings.block)
     screened = Search(pairs, settings, steps)
     exact = Search(pairs, replace(settings, screen="none", min_attention=0.0), steps)

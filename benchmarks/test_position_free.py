@@ -16,7 +16,7 @@ from benchmarks import median_seconds
 from rebinding.experiments.paths.measure import discover, to_noise_pairs
 from rebinding.experiments.prompts import EncodedPrompts, Prompts
 from rebinding.experiments.search.measure import search_pairs
-from rebinding.experiments.search.request import Screen, Settings
+from rebinding.experiments.search.request import Screen, SearchSettings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive
@@ -59,7 +59,9 @@ def test_search(benchmark: Any, plant: Any, times: dict[str, float], screen: Scr
     """Every head, every token, every component."""
     surgeon = TorchSurgeon(plant.model, derive(plant.model))
     pairs = search_pairs(Encoder(plant.tokenizer), noise_pairs(plant, "counterbalanced"))
-    settings = Settings(SHARE, min_attention=0.0 if screen == "none" else Settings().min_attention, screen=screen)
+    settings = SearchSettings(
+        SHARE, min_attention=0.0 if screen == "none" else SearchSettings().min_attention, screen=screen
+    )
     benchmark.group = "search"
     benchmark.extra_info.update(units=1)
 

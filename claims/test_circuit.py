@@ -20,7 +20,7 @@ from claims.circuits import (
 )
 from claims.conventions import SHARES, circuit_exceeds_random, judge_candidates, judge_random_sizes, printed_number
 from rebinding.evidence import Evidence
-from rebinding.experiments.ablation import Variant
+from rebinding.experiments.ablation import VariantName
 from rebinding.experiments.circuit.request import request_contributions
 from rebinding.experiments.circuit.summary import (
     circuit_works_alone,
@@ -58,7 +58,7 @@ PRINTED: tuple[tuple[str, Metric, str], ...] = (
     ("margins", "margin", "margin over the other objects"),
     ("label_logits", "logit", "logit"),
 )
-VARIANTS: tuple[tuple[Variant, str, Unit], ...] = (
+VARIANTS: tuple[tuple[VariantName, str, Unit], ...] = (
     ("full", "the full model", "prompts"),
     ("circuit", "the circuit", "prompts"),
     ("random", "random circuits", "nested"),
@@ -186,7 +186,7 @@ def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
           statistic=f"mean {metric}, over {'prompts' if unit == 'prompts' else 'draws crossed with prompts'}", **ROW)
     for name, metric, quantity in PRINTED for which, circuits, unit in VARIANTS)  # fmt: skip
 def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdict:
-    which, measure = cast("Variant", claim.condition), COLUMNS[claim.metrics[0]]
+    which, measure = cast("VariantName", claim.condition), COLUMNS[claim.metrics[0]]
     if which == "random":
         return compare_random_with_printed(claim, study, measure)
     return compare_with_printed(claim, study, of_circuit(study.ablate_circuit(claim), which, measure), unit=claim.unit)

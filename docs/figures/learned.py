@@ -19,7 +19,7 @@ from rebinding.experiments.binding.summary import per_example
 from rebinding.learned.shelf import parse
 from rebinding.report.figures.binding import dot
 from rebinding.report.figures.figure import DPI, LETTERING, OKABE_ITO
-from rebinding.report.folder import Model, Run, read
+from rebinding.report.folder import Model, ReportedRun, read
 from rebinding.verdicts.judgement import RUN, Judgement
 
 SHIFTS = {"q": ("query", "blue"), "k_both": ("keys", "vermillion"), "qk": ("both", "black")}
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(path, *table(run), sep="\n")
 
 
-def learned(run: Run) -> list[Model]:
+def learned(run: ReportedRun) -> list[Model]:
     """The models of a run, without the run itself, which has rows of its own."""
     return [model for model in run.models if model.name != RUN]
 
@@ -81,7 +81,7 @@ def find_binding(model: Model, variation: str) -> Evidence | None:
     return model.find_largest_evidence(BINDING, variation=variation, cut=None)
 
 
-def table(run: Run) -> Iterator[str]:
+def table(run: ReportedRun) -> Iterator[str]:
     """A Markdown table: a line per headline row, a column per model; below it the rows about the run as a whole."""
     names = [model.name for model in learned(run)]
     rows = {(row.model, row.id): row for row in run.claims if row.headline is not None}

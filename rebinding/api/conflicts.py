@@ -11,7 +11,7 @@ from rebinding.surgery.sites import SurgeryError
 if TYPE_CHECKING:
     from rebinding.api.recording import Recording
 
-Place: TypeAlias = tuple[int, int, int, int]
+EditedPlace: TypeAlias = tuple[int, int, int, int]
 """Layer, query head (-1 at sites without heads), prompt, position."""
 OF_A_QUERY = ("q", "q_rot", "scores", "pattern", "z")
 """Sites of a head at a query's position, each computed from those before it and nothing else at that position."""
@@ -19,7 +19,7 @@ LATER = {site: OF_A_QUERY[number + 1 :] for number, site in enumerate(OF_A_QUERY
 """Sites through which all of an edit's effect passes, at its own head and position."""
 
 
-def places_of(item: Edit | Read, recording: Recording) -> set[Place]:
+def places_of(item: Edit | Read, recording: Recording) -> set[EditedPlace]:
     """Where an edit writes or a read looks; KV heads as the query heads that see them."""
     layer_only = item.head is None
     heads = [(cast(int, item.layer), -1)] if layer_only else head_list(cast("tuple[int, int]", item.head))
@@ -52,7 +52,9 @@ def _reads_copies(reads: Sequence[Read]) -> bool:
     return any(read.scope == "head" for read in reads)
 
 
-def _check_acts(edit: Edit, own: set[Place], others: Sequence[tuple[Edit, set[Place]]], recording: Recording) -> None:
+def _check_acts(
+    edit: Edit, own: set[EditedPlace], others: Sequence[tuple[Edit, set[EditedPlace]]], recording: Recording
+) -> None:
     """Refuse an edit whose value another edit sets anew in some prompt, wherever it goes."""
     remaining, later = set(own), set()
     for other, written in others:
@@ -77,7 +79,7 @@ def _check_acts(edit: Edit, own: set[Place], others: Sequence[tuple[Edit, set[Pl
         )
 
 
-def _check_shows(read: Read, common: set[Place]) -> None:
+def _check_shows(read: Read, common: set[EditedPlace]) -> None:
     if common:
         raise SurgeryError(
             f"a read of {read.site!r} returns what the KV group has, which an edit with scope='head' leaves as it is;"

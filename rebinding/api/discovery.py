@@ -19,9 +19,8 @@ from rebinding.experiments.paths.measure import discover as discover_by_stages
 from rebinding.experiments.paths.request import PAPER
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.experiments.search.graph import Graph
-from rebinding.experiments.search.pairs import Pairs as SearchPairs
-from rebinding.experiments.search.pairs import first_changes
-from rebinding.experiments.search.request import Screen, Settings
+from rebinding.experiments.search.pairs import SearchPairs, first_changes
+from rebinding.experiments.search.request import Screen, SearchSettings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit
@@ -105,7 +104,7 @@ def discover(
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if positions == "all":
         with hold(model.loaded.model):
-            return _search(model, pairs, Settings(**settings), minutes, report or (lambda line: None))
+            return _search(model, pairs, SearchSettings(**settings), minutes, report or (lambda line: None))
     if settings or minutes is not None or report is not None:
         raise SurgeryError(
             "share, alpha, min_attention, screen, block, minutes and report belong to the search at all positions; add"
@@ -127,7 +126,7 @@ def _is_in_all(role: str, pairs: Pairs) -> bool:
 
 
 def _search(
-    model: Model, pairs: Pairs, settings: Settings, minutes: float | None, report: Callable[[str], object]
+    model: Model, pairs: Pairs, settings: SearchSettings, minutes: float | None, report: Callable[[str], object]
 ) -> Graph:
     searched = search_pairs(pairs)
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes

@@ -19,7 +19,7 @@ from rebinding.task.text import TOKEN_NAME, token_at, word_of
 
 Position: TypeAlias = str | int
 """A name, or an index from the first token (negative: from the end)."""
-Part: TypeAlias = int | slice | Sequence[int] | Tensor
+PromptSelection: TypeAlias = int | slice | Sequence[int] | Tensor
 """Some of the prompts: by number, slice, list of numbers, or mask."""
 READOUT = "readout"
 
@@ -59,7 +59,7 @@ class Prompts:
         answers = "no" if self.answers is None else self.answers.shape[1]
         return f"Prompts({len(self)} of {self.length} tokens, positions {self.positions}, {answers} answers each)"
 
-    def __getitem__(self, part: Part) -> Prompts:
+    def __getitem__(self, part: PromptSelection) -> Prompts:
         """Some of the prompts, or one: by number, slice, list of numbers or mask."""
         chosen = numbers_of(part, len(self))
         answers = None if self.answers is None else self.answers[chosen]
@@ -160,7 +160,7 @@ class Pairs:
     def __repr__(self) -> str:
         return f"Pairs({self.clean!r}, {self.noise!r})"
 
-    def __getitem__(self, part: Part) -> Pairs:
+    def __getitem__(self, part: PromptSelection) -> Pairs:
         """Some of the pairs, or one: by number, slice, list of numbers or mask."""
         chosen = numbers_of(part, len(self))
         return Pairs(self.clean[chosen], self.noise[chosen], None if self.match is None else self.match[chosen])
@@ -171,7 +171,7 @@ class Pairs:
         return self[[n for n in range(len(self)) if all(side.has(n, at) for side in sides for at in positions)]]
 
 
-def numbers_of(part: Part, count: int) -> list[int]:
+def numbers_of(part: PromptSelection, count: int) -> list[int]:
     """The numbers of the chosen items of `count`."""
     if isinstance(part, slice):
         return list(range(count)[part])

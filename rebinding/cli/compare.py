@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from rebinding.cli.options import HELP
-from rebinding.report.compare import Comparison
+from rebinding.report.compare import ReportComparison
 from rebinding.report.folder import read
 
 
@@ -20,6 +20,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    comparison = Comparison(read(options.first), read(options.second))
+    comparison = ReportComparison(read(options.first), read(options.second))
     print(json.dumps(comparison.plain(), indent=1) if options.json else "\n".join(comparison.lines()))
     return int(bool(comparison.verdicts))

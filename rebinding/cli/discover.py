@@ -32,7 +32,7 @@ from rebinding.experiments.paths.summary import MIN_EFFECT, Discovery, Scale, Se
 from rebinding.experiments.prompts import MOST_PROMPTS
 from rebinding.experiments.search import graph as graphs
 from rebinding.experiments.search.measure import search_on
-from rebinding.experiments.search.request import NOISE, Screen, Settings
+from rebinding.experiments.search.request import NOISE, Screen, SearchSettings
 from rebinding.experiments.search.request import PROMPTS as BLOCK
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
@@ -49,9 +49,9 @@ from rebinding.task.designs import NOISE_KINDS
 
 OF_SEARCH: Mapping[str, Any] = MappingProxyType(
     {
-        "share": Settings().share,
-        "min_attention": Settings().min_attention,
-        "screen": Settings().screen,
+        "share": SearchSettings().share,
+        "min_attention": SearchSettings().min_attention,
+        "screen": SearchSettings().screen,
         "minutes": None,
         "graph": None,
         "compare": [],
@@ -62,7 +62,7 @@ OF_SEARCH: Mapping[str, Any] = MappingProxyType(
 
 def _add_search_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that only this search has."""
-    defaults = Settings()
+    defaults = SearchSettings()
     group = parser.add_argument_group("position-free discovery (--positions all)")
     group.add_argument(
         "--share",
@@ -118,8 +118,10 @@ def _check_search(options: argparse.Namespace) -> None:
         check_input_file("--compare", path)
 
 
-def _search_settings(options: argparse.Namespace) -> Settings:
-    return Settings(options.share, min_attention=options.min_attention, screen=options.screen, block=options.block)
+def _search_settings(options: argparse.Namespace) -> SearchSettings:
+    return SearchSettings(
+        options.share, min_attention=options.min_attention, screen=options.screen, block=options.block
+    )
 
 
 def _run_search(options: argparse.Namespace, bench: Workbench) -> int:

@@ -18,7 +18,7 @@ from rebinding.study.settings import Settings
 
 
 @dataclass(frozen=True)
-class Options:
+class RecheckOptions:
     """What is computed again: `n` rows of the model that `model` names, drawn by `seed`, or anew each time."""
 
     n: int
@@ -27,7 +27,7 @@ class Options:
     seed: int | None
 
 
-def run_recheck(folder: Path, options: Options) -> int:
+def run_recheck(folder: Path, options: RecheckOptions) -> int:
     """Compute the sample and print what came out; 1 if a row differs."""
     if options.n < 1:
         raise RecheckError(f"--recheck {options.n}: give the number of rows to compute again, at least 1")

@@ -30,9 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.recheck is not None:
-        from rebinding.cli.recheck import Options, run_recheck  # imports torch
+        from rebinding.cli.recheck import RecheckOptions, run_recheck  # imports torch
 
-        return run_recheck(options.folder, Options(options.recheck, options.model, options.device, options.seed))
+        return run_recheck(options.folder, RecheckOptions(options.recheck, options.model, options.device, options.seed))
     for name, default in (("model", None), ("seed", None), ("device", "auto")):
         if getattr(options, name) != default:
             raise ReportError(f"--{name} has a meaning only with --recheck N")

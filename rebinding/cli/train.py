@@ -22,7 +22,7 @@ from rebinding.experiments.prompts import MOST_PROMPTS
 from rebinding.learned import lora
 from rebinding.learned.evaluation import Accuracy, evaluate
 from rebinding.learned.shelf import CARD_FILE, CARD_PAGE, VARIABLE, Card, Digest, Learned, Licence, file_digest, parse
-from rebinding.learned.training import BOXES, NOTES, ORDERS, Recipe, Step, Training, words
+from rebinding.learned.training import BOXES, NOTES, ORDERS, Recipe, Training, TrainingStep, words
 from rebinding.models import LoadedModel, Origin, load, origin
 from rebinding.models.checkpoint import quiet_transformers
 from rebinding.models.hub import stated_licence
@@ -42,7 +42,7 @@ OPTIONS = {f"--{name}": name for name in (*RECIPE_OPTIONS, "name")} | {
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """A training: the base to load, its name in the card, the recipe, the output folder, the licence, and the prompts
     per design of the evaluation.
 
@@ -66,7 +66,7 @@ class Plan:
         return str(self.out)
 
 
-def make_plan(options: argparse.Namespace) -> Plan:
+def make_plan(options: argparse.Namespace) -> TrainingPlan:
     """The plan of the options."""
     check_number("--prompts", options.prompts, minimum=1, maximum=MOST_PROMPTS)
     check_output_folder("--save-merged", Path(options.save_merged) if options.save_merged else None)
@@ -83,10 +83,10 @@ def make_plan(options: argparse.Namespace) -> Plan:
     if options.out is None:
         raise ValueError("--out FOLDER is missing: name the folder of the adapter, which may be new")
     licence = licence_of(base, options.licence)
-    return Plan(options.base, options.name or options.base, recipe, Path(options.out), licence, options.prompts)
+    return TrainingPlan(options.base, options.name or options.base, recipe, Path(options.out), licence, options.prompts)
 
 
-def _repetition(options: argparse.Namespace, learned: Learned) -> Plan:
+def _repetition(options: argparse.Namespace, learned: Learned) -> TrainingPlan:
     """The plan of a training by the recipe of a card."""
     changed = [option for option, name in OPTIONS.items() if _is_set(options, name)]
     if changed:
@@ -100,7 +100,7 @@ def _repetition(options: argparse.Namespace, learned: Learned) -> Plan:
     check_output_folder(VARIABLE, out)
     card = Card.read(learned.folder)
     prompts = next(iter(card.after.values())).n
-    return Plan(
+    return TrainingPlan(
         str(learned.base.find()), learned.base.name, card.recipe, out, card.licence, prompts, repeats=learned, card=card
     )
 
@@ -295,7 +295,7 @@ class _Progress:
         self.start = time.monotonic()
         self.first: int | None = None
 
-    def __call__(self, number: int, step: Step) -> None:
+    def __call__(self, number: int, step: TrainingStep) -> None:
         if self.first is None:
             self.first = number - 1
         if number % self.every and number != self.steps:

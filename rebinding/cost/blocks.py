@@ -28,7 +28,7 @@ STEPS = 16
 
 
 @dataclass(frozen=True)
-class Part:
+class CostedPart:
     """A request on the first block of its prompts. `block` of `n` prompts are run, and the cost of each block is
     multiplied by `repeats`, but for that of the request `once`, which is a part of it."""
 
@@ -44,7 +44,7 @@ class Part:
         return -(-self.n // self.block)
 
 
-def first_block(request: Request, bench: Workbench) -> Part:
+def first_block(request: Request, bench: Workbench) -> CostedPart:
     """The part of a request that is run: a block of evidence, or as many prompts as the surgeon takes at once.
 
     Of several sets of directions it has one, since all of them edit the same positions of the same prompts; of a long
@@ -55,7 +55,7 @@ def first_block(request: Request, bench: Workbench) -> Part:
         first, *_ = prompts.encode(request.slots[0]).prompts
         block = min(request.n, bench.surgeon.prompts_at_once(len(first)))
         slots = tuple(prompts.add(prompts.encode(slot).part(0, block)) for slot in request.slots)
-        return Part(replace(request, slots=slots), request.n, block)
+        return CostedPart(replace(request, slots=slots), request.n, block)
     if not isinstance(request, OnPrompts):
         raise TypeError(f"{request.KIND.name} is a request without prompts; add a case for it to `first_block`")
     n = len(request.prompts.ids)
@@ -69,7 +69,7 @@ def first_block(request: Request, bench: Workbench) -> Part:
         subset = part.circuit[:: -(-len(part.circuit) // STEPS)]
         repeats = len(part.circuit) / len(subset)
         part, once = replace(part, circuit=subset), replace(part, circuit=())  # recordings, and a score of no head
-    return Part(part, n, block, repeats, once)
+    return CostedPart(part, n, block, repeats, once)
 
 
 def _size(request: OnPrompts, bench: Workbench) -> int | None:

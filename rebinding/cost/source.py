@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from rebinding.cost.blocks import Part, first_block, name_of, shape_of
+from rebinding.cost.blocks import CostedPart, first_block, name_of, shape_of
 from rebinding.cost.evidence import complete_evidence
 from rebinding.cost.fake_device import FakeDevice, fake_accelerator
 from rebinding.cost.hollow_model import HollowModel, ModelFacts, RowCountingSurgeon, load_hollow, model_facts
-from rebinding.cost.table import Device, Line, ModelSize
+from rebinding.cost.table import Accelerator, CostLine, ModelSize
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.store import Activations, Store
 from rebinding.experiments.search.request import Crossings, Losses, SearchedCircuit, Step
@@ -47,11 +47,11 @@ class CostSource:
     def __init__(self, bench: Workbench, fake_device: FakeDevice, heads: Circuit) -> None:
         self.bench, self.fake_device, self.heads = bench, fake_device, heads
         self.weights = fake_device.ledger.live[fake_accelerator()]
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, CostLine] = {}
         """By the key of the request."""
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, CostedPart] = {}
         """The part of each request that a line was counted on, by the same key."""
-        self._blocks: dict[Hashable, tuple[Any, Line]] = {}
+        self._blocks: dict[Hashable, tuple[Any, CostLine]] = {}
         """The value and the cost of every block that was run, by shape."""
 
     @property
@@ -88,14 +88,14 @@ class CostSource:
         self.bench.get_or_compute(request, lambda: tensors)
         self._add_line(request, part, cost, cost.retained_bytes)
 
-    def _run_once(self, block: Request, compute: Callable[[Workbench, Any], Value]) -> tuple[Value, Line]:
+    def _run_once(self, block: Request, compute: Callable[[Workbench, Any], Value]) -> tuple[Value, CostLine]:
         """The value and the cost of a block. It is run unless one of the same shape was."""
         shape = shape_of(block, self.bench.prompts)
         if shape not in self._blocks:
             self._blocks[shape] = self._measure(lambda: compute(self.bench, block))
         return self._blocks[shape]
 
-    def _measure(self, run: Callable[[], Value]) -> tuple[Value, Line]:
+    def _measure(self, run: Callable[[], Value]) -> tuple[Value, CostLine]:
         """Run a block and measure its cost, as a line without a name. Recordings of earlier blocks are dropped: in a
         run only the last few remain, and may not be used again."""
         ledger, device, surgeon = self.fake_device.ledger, fake_accelerator(), self.bench.surgeon
@@ -106,7 +106,7 @@ class CostSource:
         before = ledger.live[device]
         with self.fake_device:
             result = run()
-        return result, Line(
+        return result, CostLine(
             name="",
             n=0,
             blocks=1,
@@ -119,7 +119,7 @@ class CostSource:
             retained_bytes=max(0, ledger.live[device] - surgeon.recordings.bytes() - before),
         )
 
-    def _add_line(self, request: Request, part: Part, cost: Line, retained_bytes: int) -> None:
+    def _add_line(self, request: Request, part: CostedPart, cost: CostLine, retained_bytes: int) -> None:
         self.parts[request.key] = part
         whole = cost.times(part.n / part.block)
         self.lines[request.key] = replace(
@@ -130,7 +130,7 @@ class CostSource:
 class CostEngine(Engine):
     """Counts costs on a device; `tokens` is the length of prompts, None for that of the model's own tokenizer."""
 
-    def __init__(self, device: Device, tokens: int | None = None) -> None:
+    def __init__(self, device: Accelerator, tokens: int | None = None) -> None:
         self.device = device
         self.tokens = tokens
         self.fake_device = FakeDevice()

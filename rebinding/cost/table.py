@@ -13,7 +13,7 @@ WIDTH = 54
 
 
 @dataclass(frozen=True)
-class Device:
+class Accelerator:
     """A kind of accelerator: bytes of memory, and the assumed FLOP and bytes a second."""
 
     memory: int
@@ -22,7 +22,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Line:
+class CostLine:
     """The cost of one request with all its blocks: `rows` of its largest batch, FLOP, bytes moved, launches, seconds.
     It leaves `retained_bytes` in memory for later requests, and needs `temporary_bytes` besides these and the weights.
     """
@@ -38,7 +38,7 @@ class Line:
     temporary_bytes: int
     retained_bytes: int
 
-    def times(self, repeats: float, once: Line | None = None) -> Line:
+    def times(self, repeats: float, once: CostLine | None = None) -> CostLine:
         """The cost of doing all of it `repeats` times, but for `once`, in as much memory."""
         costs = {}
         for name in ("flop", "bytes_moved", "launches", "seconds"):
@@ -63,7 +63,7 @@ class Costs:
     """The lines of a model, in the order of its claims' requests."""
 
     model: ModelSize
-    lines: tuple[Line, ...]
+    lines: tuple[CostLine, ...]
 
     @property
     def peak(self) -> int:
@@ -84,9 +84,9 @@ class Costs:
         return sum(line.flop for line in self.lines)
 
 
-def grouped(lines: Sequence[Line]) -> list[tuple[Line, int]]:
+def grouped(lines: Sequence[CostLine]) -> list[tuple[CostLine, int]]:
     """Groups of lines, equal except for `retained_bytes`: the first line and the count, in order of appearance."""
-    groups: dict[tuple[object, ...], list[Line]] = {}
+    groups: dict[tuple[object, ...], list[CostLine]] = {}
     for line in lines:
         content = (line.name, line.n, line.blocks, line.rows, line.flop, line.seconds, line.temporary_bytes)
         groups.setdefault(content, []).append(line)
@@ -105,7 +105,7 @@ def parse_size(text: str) -> int:
     return int(size * GB)
 
 
-def table(costs: Costs, device: Device, gpus: int) -> Iterator[str]:
+def table(costs: Costs, device: Accelerator, gpus: int) -> Iterator[str]:
     """All lines, their sum, and what fits into the GPUs; the unit is TFLOP for a small model."""
     model = costs.model
     unit, size = ("PFLOP", PETA) if costs.flop >= 10 * PETA else ("TFLOP", TERA)
@@ -126,7 +126,7 @@ def table(costs: Costs, device: Device, gpus: int) -> Iterator[str]:
     yield f"  {fitting(costs, device, gpus)}"
 
 
-def fitting(costs: Costs, device: Device, gpus: int) -> str:
+def fitting(costs: Costs, device: Accelerator, gpus: int) -> str:
     """What fits and what does not, in a sentence."""
     most = f"{costs.peak / GB:.0f} GB at the most, {(costs.peak - costs.model.weights) / GB:.0f} GB beside the weights"
     if costs.peak <= device.memory:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from tqdm import tqdm
 
 from rebinding.engines.on_ray import RayWorkerPool
-from rebinding.engines.worker import Address, LoadOptions, Memory, Outcome, Task
+from rebinding.engines.worker import Address, LoadOptions, Memory, Task, TaskOutcome
 from rebinding.evidence import Evidence, OnPrompts, PromptSet, Request
 from rebinding.evidence.store import Activations, Content, Store
 from rebinding.experiments.table import experiment_of
@@ -155,7 +155,7 @@ class DistributedEngine(Engine):
             done.add(task.id)
         return done
 
-    def _record(self, task: Task, outcome: Outcome) -> None:
+    def _record(self, task: Task, outcome: TaskOutcome) -> None:
         if isinstance(outcome, Exception):
             self._failed[task.id] = outcome
         elif isinstance(outcome, LoadedModel):

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rebinding.engines.worker import Address, Outcome, Task, Worker, pack
+from rebinding.engines.worker import Address, Task, TaskOutcome, Worker, pack
 from rebinding.evidence.store import Activations
 from rebinding.models import ModelError
 
@@ -126,7 +126,7 @@ class RayWorkerPool:
         tensors = [self._placed[address] for address in task.inputs]
         self._running[self._actors[worker].run_task.remote(pickle.dumps(task), *tensors)] = worker, task
 
-    def take(self) -> Iterator[tuple[int, Outcome]]:
+    def take(self) -> Iterator[tuple[int, TaskOutcome]]:
         """Wait until a worker has finished its task, or a new worker is ready (which yields nothing)."""
         done, _ = self._ray.wait([*self._running])
         for reference in done:
@@ -136,9 +136,9 @@ class RayWorkerPool:
             else:
                 yield worker, self._outcome(reference, task)
 
-    def _outcome(self, reference: Any, task: Task) -> Outcome:
+    def _outcome(self, reference: Any, task: Task) -> TaskOutcome:
         try:
-            outcome: Outcome = pickle.loads(self._ray.get(reference))
+            outcome: TaskOutcome = pickle.loads(self._ray.get(reference))
         except self._ray.exceptions.RayActorError as error:
             name = task.address[0] if task.request else "loading it"
             lost = LostWorker(

@@ -57,9 +57,9 @@ class Task:
         return "/".join(self.address)
 
 
-Shards: TypeAlias = dict[Address, Evidence | Activations]
+ComputedShards: TypeAlias = dict[Address, Evidence | Activations]
 """Everything that a worker computed for a task: the shard itself, and those it needed on the way."""
-Outcome: TypeAlias = LoadedModel | Shards | Exception
+TaskOutcome: TypeAlias = LoadedModel | ComputedShards | Exception
 """A model without its weights, shards, or an error of the computation, which would be the same on any worker."""
 
 
@@ -107,7 +107,7 @@ class Worker:
     bench: Workbench | None = None
     memory: Memory = field(default_factory=Memory)
 
-    def run_task(self, task: Task, inputs: Mapping[Address, Activations]) -> Outcome:
+    def run_task(self, task: Task, inputs: Mapping[Address, Activations]) -> TaskOutcome:
         """The outcome of a task. An error of the computation is an outcome too; a lack of memory is raised, since
         another process may have more."""
         try:
@@ -134,7 +134,7 @@ class Worker:
             self.loaded_options = load_options
         return self.bench
 
-    def _compute(self, bench: Workbench, request: Request, inputs: Mapping[Address, Activations]) -> Shards:
+    def _compute(self, bench: Workbench, request: Request, inputs: Mapping[Address, Activations]) -> ComputedShards:
         self.memory.shards.update(inputs)
         try:
             if experiment_of(type(request)).makes == "tensors":
@@ -161,7 +161,7 @@ def _no_weights(name: str) -> NoReturn:
     raise ModelError(f"{name} is loaded on workers only; the driver cannot run it. Run it with --engine here")
 
 
-def pack(outcome: Outcome) -> bytes:
+def pack(outcome: TaskOutcome) -> bytes:
     """Pickle an outcome. An error that cannot be pickled becomes a RuntimeError with its message and its notes."""
     try:
         return pickle.dumps(outcome)

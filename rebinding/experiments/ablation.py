@@ -46,7 +46,7 @@ from rebinding.task.prompts import AnswerSet, TokenizedPrompt
 if TYPE_CHECKING:
     from rebinding.experiments.workbench import Workbench
 
-Variant: TypeAlias = Literal["full", "circuit", "less", "random"]
+VariantName: TypeAlias = Literal["full", "circuit", "less", "random"]
 """The full model, the circuit, the circuit without some heads, and random circuits of its size."""
 VARIANT = ("variant", "group", "layer", "head", "draw")
 """The columns that name the circuit of a row: `group`, `layer` and `head` (-1 for a whole group) are the heads removed
@@ -66,7 +66,7 @@ Method = Literal["batched", "edits"]
 class CircuitVariant(NamedTuple):
     """The circuit of a row of an ablation; the columns of `VARIANT`."""
 
-    variant: Variant
+    variant: VariantName
     group: str = ""
     layer: int = -1
     head: int = -1

@@ -39,7 +39,7 @@ UNCHANGED = 4 / 30
 
 
 @dataclass(frozen=True)
-class Pair:
+class LoraPair:
     """The two thin matrices of one module."""
 
     down: Tensor  # (rank, in)
@@ -50,7 +50,7 @@ class Pair:
 class Adapter:
     """Pairs of matrices by module name. `base` is the name of the model."""
 
-    pairs: Mapping[str, Pair]
+    pairs: Mapping[str, LoraPair]
     rank: int
     alpha: float
     base: str
@@ -72,7 +72,7 @@ def new(model: nn.Module, *, rank: int, alpha: int, base: str, seed: int) -> Ada
         bound, place = n_in**-0.5, module.weight.device
         down = ((torch.rand(rank, n_in, generator=generator) * 2 - 1) * bound).to(place)
         up = torch.zeros(n_out, rank, device=place)
-        pairs[name] = Pair(down.requires_grad_(), up.requires_grad_())
+        pairs[name] = LoraPair(down.requires_grad_(), up.requires_grad_())
     return Adapter(pairs, rank, alpha, base)
 
 
@@ -124,7 +124,7 @@ def attached(model: nn.Module, adapter: Adapter) -> Iterator[None]:
         yield
 
 
-def _adder(pair: Pair, scale: float) -> Any:
+def _adder(pair: LoraPair, scale: float) -> Any:
     def add(_: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
         return out + scale * ((args[0] @ pair.down.T) @ pair.up.T)
 
@@ -218,7 +218,7 @@ def read_adapter(folder: Path) -> Adapter:
         raise AdapterError(
             f"{folder / WEIGHTS} is not made of pairs of lora_A and lora_B: {', '.join(wrong) or 'it is empty'}"
         )
-    pairs = {name: Pair(tensors[f"{PREFIX}{name}{DOWN}"], tensors[f"{PREFIX}{name}{UP}"]) for name in names}
+    pairs = {name: LoraPair(tensors[f"{PREFIX}{name}{DOWN}"], tensors[f"{PREFIX}{name}{UP}"]) for name in names}
     for name, pair in pairs.items():
         if not (pair.down.ndim == pair.up.ndim == 2 and pair.down.shape[0] == pair.up.shape[1] == config["r"]):
             shapes = f"{tuple(pair.down.shape)} and {tuple(pair.up.shape)}"

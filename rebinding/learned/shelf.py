@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeAlias
 
 from rebinding.learned.evaluation import CHECKED, HELD_OUT, TO_LEARN, Accuracy
 from rebinding.learned.lora import WEIGHTS, AdapterError
-from rebinding.learned.training import BOXES, ORDERS, SWAPS, Order, Recipe, Step
+from rebinding.learned.training import BOXES, ORDERS, SWAPS, Order, Recipe, TrainingStep
 
 MOST = 9
 """The most boxes of any adapter's training."""
@@ -34,7 +34,7 @@ ADAPTERS = Path(__file__).parent / "adapters"
 VARIABLE = "REBINDING_ADAPTERS"
 """The environment variable with the folder of adapters that are trained here."""
 DEFAULT_FOLDER = Path("~/.cache/rebinding/adapters")
-Family: TypeAlias = Literal["gemma", "llama"]
+PaperFamily: TypeAlias = Literal["gemma", "llama"]
 """A family of the paper's models."""
 
 
@@ -47,7 +47,7 @@ class Base:
     """
 
     name: str
-    family: Family
+    family: PaperFamily
     file: str
     sha256: str
     places: tuple[str, ...]
@@ -254,7 +254,7 @@ class Card:
     digest: Digest
     licence: Licence
     recipe: Recipe
-    curve: tuple[Step, ...]
+    curve: tuple[TrainingStep, ...]
     before: Mapping[str, Accuracy]
     after: Mapping[str, Accuracy]
     adapter: str
@@ -268,7 +268,7 @@ class Card:
             Digest(**content["base_digest"]),
             Licence(content["license"], content["base_license"]),
             Recipe(**content["recipe"]),
-            tuple(Step(loss, right) for loss, right in content["curve"]),
+            tuple(TrainingStep(loss, right) for loss, right in content["curve"]),
             {name: Accuracy(*pair) for name, pair in content["before"].items()},
             {name: Accuracy(*pair) for name, pair in content["marks"].items()},
             content["adapter_sha256"],

@@ -114,14 +114,14 @@ EVERY = 20
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """One step: the mean loss of its answers, and the share of them that were the likeliest of all tokens."""
 
     loss: float
     right: float
 
 
-Report = Callable[[int, Step], None]
+Report = Callable[[int, TrainingStep], None]
 
 
 class Training:
@@ -131,7 +131,7 @@ class Training:
         self.model, self.encoder, self.vocabulary, self.recipe = model, encoder, vocabulary, recipe
         self.adapter: Adapter = new(model, rank=recipe.rank, alpha=recipe.alpha, base=base, seed=recipe.seed)
         self.optimizer = torch.optim.AdamW(self.adapter.tensors(), lr=recipe.rate, weight_decay=0.0)
-        self.curve: list[Step] = []
+        self.curve: list[TrainingStep] = []
         self.is_accurate = False
         """Whether a check has measured the wanted accuracy."""
 
@@ -150,7 +150,7 @@ class Training:
                     self._note(folder / NOTES)
         return self.adapter
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> TrainingStep:
         """One step, on the prompts of its number; the adapter must be attached."""
         prompts = curriculum(self.vocabulary, self.recipe, number)
         for group in self.optimizer.param_groups:
@@ -162,7 +162,7 @@ class Training:
         loss.backward()
         nn.utils.clip_grad_norm_(self.adapter.tensors(), self.recipe.clip)
         self.optimizer.step()
-        return Step(loss.item(), float((logits.argmax(-1) == expected).float().mean()))
+        return TrainingStep(loss.item(), float((logits.argmax(-1) == expected).float().mean()))
 
     @property
     def _identity(self) -> str:
@@ -192,5 +192,5 @@ class Training:
         for tensor, saved in zip(self.adapter.tensors(), state["tensors"], strict=True):
             tensor.copy_(saved)
         self.optimizer.load_state_dict(state["optimizer"])
-        self.curve = [Step(loss, right) for loss, right in state["curve"]]
+        self.curve = [TrainingStep(loss, right) for loss, right in state["curve"]]
         self.is_accurate = state["is_accurate"]

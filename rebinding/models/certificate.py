@@ -77,7 +77,7 @@ class Deviation:
         return self.values(actual, expected.masked_fill(is_masked, 0.0))
 
 
-class Outcome(NamedTuple):
+class CertificateOutcome(NamedTuple):
     """One trial: the largest deviation with its token, and the largest effect of the edit."""
 
     layer: int
@@ -87,14 +87,14 @@ class Outcome(NamedTuple):
 
 
 @dataclass(eq=False)
-class Comparison:
+class ForwardComparison:
     """A surgeon and its reference, at some layers, and what both gave."""
 
     surgeon: Surgeon
     reference: Reference
     layers: tuple[int, ...]
     noise: float = NOISE
-    outcomes: dict[Cell, list[Outcome]] = field(default_factory=dict)
+    outcomes: dict[Cell, list[CertificateOutcome]] = field(default_factory=dict)
     refused: dict[tuple[Cell, str], list[int]] = field(default_factory=dict)
     """The layers at which the surgeon refuses a cell, by reason."""
     errors: dict[tuple[Cell, str], list[int]] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class Comparison:
             effect = self.deviation.resids(expected[row], self.reference.resid[0, begin:])[1]
             for actual in replays:
                 token, deviation = self.deviation.resids(actual[row], expected[row])
-                self._keep(trial, Outcome(trial.layer, begin + token, deviation, effect))
+                self._keep(trial, CertificateOutcome(trial.layer, begin + token, deviation, effect))
 
     def _replay(self, trials: Sequence[Trial]) -> list[Tensor]:
         """The surgeon's residuals (trial, token, hidden) after the last layer, from the edited token on.
@@ -229,7 +229,7 @@ class Comparison:
             return False
         return True
 
-    def _keep(self, trial: Trial, outcome: Outcome) -> None:
+    def _keep(self, trial: Trial, outcome: CertificateOutcome) -> None:
         self.outcomes.setdefault(trial.cell, []).append(outcome)
 
     def _keep_error(self, cell: Cell, layer: int, error: Exception) -> None:
@@ -252,7 +252,7 @@ class Comparison:
             expected, clean = (self.reference.logits(noise)[0, begin:] for noise in (trial, None))
             token, deviation = self.deviation.values(actual, expected)
             effect = self.deviation.values(expected, clean)[1]
-            self._keep(trial, Outcome(trial.layer, begin + token, deviation, effect))
+            self._keep(trial, CertificateOutcome(trial.layer, begin + token, deviation, effect))
 
     def _compare_reads(self) -> None:
         """Read every site of every layer in a replay without a change."""
@@ -292,7 +292,7 @@ class Comparison:
         return Read(site, layer, positions=range(begin, self.length), heads=heads)
 
 
-class Options(TypedDict, total=False):
+class CertifyOptions(TypedDict, total=False):
     """What is certified: a surgeon (a `TorchSurgeon` by default), at `layers` or at all.
 
     `report_progress` gets the numbers of finished and of all batches. With `has_nnsight` the first of these layers is
@@ -305,13 +305,13 @@ class Options(TypedDict, total=False):
     report_progress: Callable[[int, int], None]
 
 
-def certify(model: PreTrainedModel, anatomy: Anatomy, options: Options) -> Certificate:
+def certify(model: PreTrainedModel, anatomy: Anatomy, options: CertifyOptions) -> Certificate:
     """The certificate of a model with a verified anatomy."""
     tokens, layers = draw_tokens(model, anatomy), options.get("layers")
     chosen = tuple(range(anatomy.n_layers)) if layers is None else tuple(sorted(set(layers)))
     with in_float32(model, anatomy, has_parts=True):
         reference = Reference(model, anatomy, tokens)
-        comparison = Comparison(options.get("surgeon") or TorchSurgeon(model, anatomy), reference, chosen)
+        comparison = ForwardComparison(options.get("surgeon") or TorchSurgeon(model, anatomy), reference, chosen)
         comparison.run(options.get("report_progress", _report_nothing))
         nnsight = _check_nnsight(reference, chosen[:1]) if options.get("has_nnsight") else ((), ())
         return Certificate(
@@ -334,7 +334,7 @@ def _report_nothing(done: int, total: int) -> None:
     """The progress of a run that nobody watches."""
 
 
-def _results(comparison: Comparison) -> Iterator[SiteResult]:
+def _results(comparison: ForwardComparison) -> Iterator[SiteResult]:
     for cell in CELLS:
         outcomes = comparison.outcomes.get(cell)
         if not outcomes:
@@ -352,7 +352,7 @@ def _results(comparison: Comparison) -> Iterator[SiteResult]:
         )
 
 
-def _gaps(comparison: Comparison) -> Iterator[Gap]:
+def _gaps(comparison: ForwardComparison) -> Iterator[Gap]:
     missing: dict[tuple[Cell, str], list[int]] = {}
     for cell in CELLS:
         for layer in comparison.layers:
@@ -377,7 +377,7 @@ def _check_nnsight(reference: Reference, layers: tuple[int, ...]) -> tuple[tuple
     """What the `NNsightSurgeon` does not support on a model, and where it is wrong."""
     from rebinding.surgery.nnsight_surgeon import NNsightSurgeon  # takes seconds
 
-    comparison = Comparison(NNsightSurgeon(reference.model, reference.anatomy), reference, layers)
+    comparison = ForwardComparison(NNsightSurgeon(reference.model, reference.anatomy), reference, layers)
     comparison.run(_report_nothing)
     cells: dict[str, list[str]] = {}
     for cell, reason in [*comparison.refused, *comparison.errors]:

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from rebinding.learned.lora import CONFIG, AdapterError, read_config
-from rebinding.learned.shelf import BASES, Family, learned_models
+from rebinding.learned.shelf import BASES, PaperFamily, learned_models
 from rebinding.learned.shelf import parse as parse_learned
 from rebinding.models.devices import Dtype
 from rebinding.models.errors import ModelError, UnfitAdapter, UnknownName
@@ -277,7 +277,7 @@ def folder_of_adapter(model_origin: Origin) -> Path:
     return parse_learned(model_origin.target).find() if model_origin.kind == "learned" else Path(model_origin.target)
 
 
-def family_of(learned: Origin) -> Family:
+def family_of(learned: Origin) -> PaperFamily:
     """The family of a learned model's base."""
     return parse_learned(learned.target).base.family
 

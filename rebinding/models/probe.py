@@ -70,7 +70,7 @@ def _special_ids(config: dict[str, Any]) -> set[int]:
 
 
 @dataclass(eq=False)
-class Activations:
+class ModuleActivations:
     """Inputs and outputs of modules, by (layer, name).
 
     Layer `n_layers` holds the output of the last layer, under `resid`.
@@ -88,7 +88,7 @@ def token_device(model: PreTrainedModel) -> torch.device:
 
 
 @torch.no_grad()
-def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> Activations:
+def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> ModuleActivations:
     """Run the model on its current attention, and keep its activations."""
     forget_lengths(model)
     with watch_modules(model, anatomy) as activations:
@@ -97,9 +97,9 @@ def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> Activat
 
 
 @contextmanager
-def watch_modules(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Activations]:
+def watch_modules(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[ModuleActivations]:
     """Keep the activations while a block runs the model."""
-    activations = Activations()
+    activations = ModuleActivations()
 
     def keep(name: str, number: int, layer: nn.Module, path: str, end: End) -> None:
         def see(value: Any) -> None:

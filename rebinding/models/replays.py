@@ -30,9 +30,9 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.models.errors import FailedSelfCheck, UnsupportedArchitecture
-from rebinding.models.probe import Activations, Allowance, Difference, farthest_token, replace_weights, size
+from rebinding.models.probe import Allowance, Difference, ModuleActivations, farthest_token, replace_weights, size
 from rebinding.surgery import Anatomy, Edit, Read, Site, Surgeon, SurgeryError, TorchSurgeon
-from rebinding.surgery.attention import SharedPrefix, Stage, UnknownAttention
+from rebinding.surgery.attention import AttentionStage, SharedPrefix, UnknownAttention
 from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module
 from rebinding.surgery.recording import Recording, cut_call
 from rebinding.surgery.replay import complete_keys
@@ -45,7 +45,7 @@ N_TOKENS = 48
 """Tokens of the recorded prompt in single-layer runs; they suffice to show what a layer does."""
 POOL = (1 << 20) + 7
 """Size of the pool of random numbers; larger weights repeat it, with another offset in every row."""
-PER_TOKEN: tuple[Stage, ...] = ("q_rot", "keys", "values")
+PER_TOKEN: tuple[AttentionStage, ...] = ("q_rot", "keys", "values")
 """Stages of attention that belong to one token each."""
 CONSEQUENCE = (
     "A replay would lack it, so edits of this model would not be exact. Pass a model whose layers mix tokens by "
@@ -63,17 +63,17 @@ TOKENS = 4
 
 
 @dataclass(eq=False)
-class LayerRules:
+class ReplayCheckRules:
     """The rules of one layer's run: queries, keys and values are kept. If given, `z` replaces all heads' outputs, and
     `shared_prefix` comes before the keys and values."""
 
     z: Tensor | None = None
     shared_prefix: SharedPrefix | None = None
-    stages: dict[Stage, Tensor] = field(default_factory=dict)
+    stages: dict[AttentionStage, Tensor] = field(default_factory=dict)
 
     skip = 0
 
-    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+    def see(self, layer: int, stage: AttentionStage, value: Tensor) -> Tensor:
         if stage in PER_TOKEN:
             self.stages[stage] = value
         return self.z.to(value) if stage == "z" and self.z is not None else value
@@ -87,7 +87,7 @@ class LayerRules:
 
 @torch.no_grad()
 def check_mixing(
-    model: PreTrainedModel, anatomy: Anatomy, recording: Recording, seen: Activations, allowance: Allowance
+    model: PreTrainedModel, anatomy: Anatomy, recording: Recording, seen: ModuleActivations, allowance: Allowance
 ) -> None:
     """Refuse a model with a layer that mixes tokens besides attention, or depends on more than its input."""
     layers = anatomy.layer_modules(model)
@@ -125,7 +125,7 @@ def run_alone(
     recording: Recording,
     number: int,
     hidden: Tensor,
-    rules: LayerRules | None = None,
+    rules: ReplayCheckRules | None = None,
     begin: int = 0,
     mixer: MixerRun | None = None,
 ) -> Tensor:
@@ -152,7 +152,7 @@ def _check_token_mixing(
 ) -> None:
     parts, hidden = anatomy.parts[number], layer_input(recording, number).clone()
     hidden[:, poisoned] = torch.nan
-    rules = LayerRules(recording.sites["z"][number][:, :, :N_TOKENS] if parts.n_heads else None)
+    rules = ReplayCheckRules(recording.sites["z"][number][:, :, :N_TOKENS] if parts.n_heads else None)
     mixer = MixerRun(output=recording.sites["attention_output"][number][:, :N_TOKENS]) if parts.mixer else None
     with _first_leak(layer, poisoned, besides=parts.mixer) as leaks:
         out = run_alone(layer, anatomy, recording, number, hidden, rules, mixer=mixer)
@@ -220,7 +220,7 @@ def _run_full_and_window(
     layer: nn.Module, anatomy: Anatomy, recording: Recording, number: int, begin: int
 ) -> tuple[Tensor, Tensor]:
     """A layer's output (row, token, hidden) over a prompt, and from token `begin` on as in a replay."""
-    hidden, rules, mixer = layer_input(recording, number), LayerRules(), anatomy.parts[number].mixer
+    hidden, rules, mixer = layer_input(recording, number), ReplayCheckRules(), anatomy.parts[number].mixer
     inputs: list[Tensor] = []
     with ExitStack() as hooks:
         if mixer:
@@ -230,7 +230,7 @@ def _run_full_and_window(
         mixer_run = MixerRun(before=inputs[0][:, :begin])
         return full, run_alone(layer, anatomy, recording, number, hidden, begin=begin, mixer=mixer_run)
     keys, values = (rules.stages[stage][:, :, :begin] for stage in ("keys", "values"))
-    window_rules = LayerRules(shared_prefix=SharedPrefix(keys, values, None, hidden.shape[0]))
+    window_rules = ReplayCheckRules(shared_prefix=SharedPrefix(keys, values, None, hidden.shape[0]))
     return full, run_alone(layer, anatomy, recording, number, hidden, window_rules, begin=begin)
 
 
@@ -360,7 +360,7 @@ def _last(length: int) -> list[int]:
     return list(range(max(0, length - TOKENS), length))
 
 
-def size_at(activations: Activations, anatomy: Anatomy, site: Site, layer: int) -> float:
+def size_at(activations: ModuleActivations, anatomy: Anatomy, site: Site, layer: int) -> float:
     """One plus the root mean square of a site's values; 1 for scores and patterns."""
     if site in KEYED:
         return 1.0

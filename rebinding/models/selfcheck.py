@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, get_args, overload
 import torch
 from torch import Tensor
 
-from rebinding.models.certificate import Options, certify
+from rebinding.models.certificate import CertifyOptions, certify
 from rebinding.models.errors import (
     DamagedModel,
     FailedSelfCheck,
@@ -38,8 +38,8 @@ from rebinding.models.errors import (
 )
 from rebinding.models.probe import (
     SHORT,
-    Activations,
     Allowance,
+    ModuleActivations,
     draw_tokens,
     exchange_tokens,
     forward,
@@ -97,12 +97,12 @@ def check(model: PreTrainedModel, level: Literal["load"] = "load") -> Anatomy: .
 
 @overload
 def check(
-    model: PreTrainedModel, level: Literal["certify"], anatomy: Anatomy | None = None, **options: Unpack[Options]
+    model: PreTrainedModel, level: Literal["certify"], anatomy: Anatomy | None = None, **options: Unpack[CertifyOptions]
 ) -> Certificate: ...
 
 
 def check(
-    model: PreTrainedModel, level: Level = "load", anatomy: Anatomy | None = None, **options: Unpack[Options]
+    model: PreTrainedModel, level: Level = "load", anatomy: Anatomy | None = None, **options: Unpack[CertifyOptions]
 ) -> Anatomy | Certificate:
     """Check a model as at every load, which returns its verified anatomy, or certify it.
 
@@ -202,7 +202,7 @@ def _check_causal(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, allo
         raise DamagedModel(f"{type(model).__name__} computes the same for different tokens: fetch its weights again")
 
 
-def _record_installed(surgeon: TorchSurgeon, tokens: Tensor) -> tuple[Activations, Recording]:
+def _record_installed(surgeon: TorchSurgeon, tokens: Tensor) -> tuple[ModuleActivations, Recording]:
     """The activations and the recording of a run on our attention function."""
     model, anatomy = surgeon.model, surgeon.anatomy
     with layer_by_layer(model):
@@ -231,7 +231,11 @@ def _record_installed(surgeon: TorchSurgeon, tokens: Tensor) -> tuple[Activation
 
 
 def _check_same(
-    model: PreTrainedModel, anatomy: Anatomy, own: Activations, activations: Activations, allowance: Allowance
+    model: PreTrainedModel,
+    anatomy: Anatomy,
+    own: ModuleActivations,
+    activations: ModuleActivations,
+    allowance: Allowance,
 ) -> None:
     """Compare the final residuals. The logits follow from them (`check_anatomy`)."""
     a, b = (run.modules[anatomy.n_layers, "resid"] for run in (own, activations))
@@ -243,7 +247,9 @@ def _check_same(
         )
 
 
-def _check_edits(surgeon: TorchSurgeon, recording: Recording, activations: Activations, allowance: Allowance) -> None:
+def _check_edits(
+    surgeon: TorchSurgeon, recording: Recording, activations: ModuleActivations, allowance: Allowance
+) -> None:
     """Refuse a model with sites where noise of the site's size has no effect, at the first, middle and last layer."""
     sizes = partial(size_at, activations, surgeon.anatomy)
     with layer_by_layer(surgeon.model):

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.models.errors import UnsupportedArchitecture
-from rebinding.models.probe import Activations, Allowance, raise_weights
+from rebinding.models.probe import Allowance, ModuleActivations, raise_weights
 from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.batch import normed
 from rebinding.surgery.derivation import layouts
@@ -40,8 +40,8 @@ Stages: TypeAlias = dict[str, Tensor]
 def check_anatomy(
     model: PreTrainedModel,
     anatomy: Anatomy,
-    own: Activations,
-    activations: Activations,
+    own: ModuleActivations,
+    activations: ModuleActivations,
     recording: Recording,
     allowance: Allowance,
 ) -> Anatomy:
@@ -90,7 +90,7 @@ def _check_projections(
     model: PreTrainedModel,
     layer: nn.Module,
     parts: LayerParts,
-    activations: Activations,
+    activations: ModuleActivations,
     stages: Stages,
     allowance: Allowance,
 ) -> None:
@@ -118,7 +118,7 @@ def _check_projections(
                 )
 
 
-def _slice(model: PreTrainedModel, parts: LayerParts, letter: str, activations: Activations) -> Tensor:
+def _slice(model: PreTrainedModel, parts: LayerParts, letter: str, activations: ModuleActivations) -> Tensor:
     """Queries, keys or values of a layer before their norm: (prompt, head, token, head_dim)."""
     part, value = parts.projection(letter), activations.modules[parts.number, letter].flatten(2)
     heads = parts.n_heads if letter == "q" else parts.n_kv_heads
@@ -144,7 +144,7 @@ def _proportional(a: Tensor, b: Tensor, allowance: Allowance) -> bool:
     return allowance.near(a * factor, b)
 
 
-def _check_z(model: PreTrainedModel, parts: LayerParts, activations: Activations, stages: Stages) -> None:
+def _check_z(model: PreTrainedModel, parts: LayerParts, activations: ModuleActivations, stages: Stages) -> None:
     z = stages["z"].transpose(1, 2).flatten(2)  # (prompt, token, head x head_dim)
     projection_input = activations.modules[parts.number, "z"]
     if projection_input.shape != z.shape or not torch.equal(projection_input, z):
@@ -172,7 +172,7 @@ def _check_shared_keys(model: PreTrainedModel, anatomy: Anatomy, recording: Reco
                     raise _refuse(model, f"layer {parts.number} does not attend to {site} of layer {parts.key_layer}")
 
 
-def _check_chain(model: PreTrainedModel, anatomy: Anatomy, activations: Activations) -> None:
+def _check_chain(model: PreTrainedModel, anatomy: Anatomy, activations: ModuleActivations) -> None:
     """Refuse a model that does not pass each layer's output unchanged to the next, as a replay does."""
     for layer in range(anatomy.n_layers):
         out, next_input = activations.modules[layer, "written"], activations.modules[layer + 1, "resid"]
@@ -183,7 +183,7 @@ def _check_chain(model: PreTrainedModel, anatomy: Anatomy, activations: Activati
             )
 
 
-def _check_head(model: PreTrainedModel, anatomy: Anatomy, activations: Activations, allowance: Allowance) -> None:
+def _check_head(model: PreTrainedModel, anatomy: Anatomy, activations: ModuleActivations, allowance: Allowance) -> None:
     with torch.no_grad():
         rebuilt = anatomy.logits(model, activations.modules[anatomy.n_layers, "resid"])
     if not allowance.near(rebuilt, activations.logits):
@@ -193,7 +193,7 @@ def _check_head(model: PreTrainedModel, anatomy: Anatomy, activations: Activatio
 
 
 @torch.no_grad()
-def norms_hold(model: PreTrainedModel, anatomy: Anatomy, activations: Activations, allowance: Allowance) -> bool:
+def norms_hold(model: PreTrainedModel, anatomy: Anatomy, activations: ModuleActivations, allowance: Allowance) -> bool:
     """Whether the norm layout rebuilds every layer from its parts."""
     if anatomy.branches is None:
         return False

@@ -22,7 +22,7 @@ def unchanged(wiring: Wiring) -> Wiring:
 
 
 @dataclass(frozen=True)
-class Variant:
+class PlantVariant:
     """A variant: its mechanisms, a description, and its changes."""
 
     mechanisms: tuple[str, ...]

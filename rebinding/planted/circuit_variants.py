@@ -12,7 +12,7 @@ from rebinding.paper.circuit import CircuitHead
 from rebinding.planted.changes import (
     Change,
     Heads,
-    Variant,
+    PlantVariant,
     also_writing,
     changed,
     edited,
@@ -247,31 +247,33 @@ def _at_stop(wiring: Wiring) -> Wiring:
 
 
 CIRCUITS = {
-    "missing": Variant(("pointer",), "the declared circuit lacks the head that ties the two labels", _missing),
-    "told_slot": Variant(
+    "missing": PlantVariant(("pointer",), "the declared circuit lacks the head that ties the two labels", _missing),
+    "told_slot": PlantVariant(
         ("pointer",), "nothing that is declared finds the slot: means name it", _name_slot_in_means, means="published"
     ),
-    "thread": Variant(("pointer",), "the declared circuit is one thread from the swap to the answer", _thread),
-    "decoys": Variant(("pointer",), "the declared circuit names decoys instead", declares=_decoys),
-    "mislabelled": Variant(("lexical",), "the declared circuit names decoys instead", declares=_decoys),
-    "held_out": Variant(
+    "thread": PlantVariant(("pointer",), "the declared circuit is one thread from the swap to the answer", _thread),
+    "decoys": PlantVariant(("pointer",), "the declared circuit names decoys instead", declares=_decoys),
+    "mislabelled": PlantVariant(("lexical",), "the declared circuit names decoys instead", declares=_decoys),
+    "held_out": PlantVariant(
         ("pointer",), "the circuit copies objects of the published train half and no others", _copy_one_split("train")
     ),
-    "held_out_third": Variant(
+    "held_out_third": PlantVariant(
         ("pointer",), "the same for objects outside the evaluation third", _copy_one_split("rehearsed")
     ),
-    "memorised": Variant(
+    "memorised": PlantVariant(
         ("pointer",), "two further heads copy answers that occur in discovery and pruning only", _memorised
     ),
-    "rival": Variant(("pointer",), "a head outside the circuit promotes every second object", _rival),
-    "murmur": Variant(("pointer",), "a head outside the circuit says every object of the context alike", _murmur),
-    "spoken": Variant(("pointer",), "boxes are found by their names, which the context hands on", _find_boxes_by_name),
-    "first_named": Variant(("pointer",), "the box that the operations name first is taken", _first_named),
-    "by_query": Variant(("pointer",), "C asks the context with a query that D's slots reach", _by_query),
-    "reminded": Variant(("pointer",), "a further head of C looks at the asked box's label in the swap", _reminded),
-    "backup": Variant(("pointer",), "a second chain outside the circuit says what the circuit says", _backup),
-    "at_stop": Variant(("pointer",), "the swap's full stop, and not its labels, collects the two slots", _at_stop),
-    "one_swap": Variant(
+    "rival": PlantVariant(("pointer",), "a head outside the circuit promotes every second object", _rival),
+    "murmur": PlantVariant(("pointer",), "a head outside the circuit says every object of the context alike", _murmur),
+    "spoken": PlantVariant(
+        ("pointer",), "boxes are found by their names, which the context hands on", _find_boxes_by_name
+    ),
+    "first_named": PlantVariant(("pointer",), "the box that the operations name first is taken", _first_named),
+    "by_query": PlantVariant(("pointer",), "C asks the context with a query that D's slots reach", _by_query),
+    "reminded": PlantVariant(("pointer",), "a further head of C looks at the asked box's label in the swap", _reminded),
+    "backup": PlantVariant(("pointer",), "a second chain outside the circuit says what the circuit says", _backup),
+    "at_stop": PlantVariant(("pointer",), "the swap's full stop, and not its labels, collects the two slots", _at_stop),
+    "one_swap": PlantVariant(
         ("pointer",), "the same, and where a second swap follows heads outside the circuit do the copying", _one_swap
     ),
 }  # fmt: skip
@@ -319,15 +321,15 @@ def _by_place(wiring: Wiring) -> Wiring:
 
 
 STORIES = {
-    "ordinal": Variant(("pointer",), "a slot has the same code where a narrator speaks", _ordinal),
-    "by_place": Variant(("pointer",), "a slot has another code where a narrator speaks", _by_place),
-    "refilled": Variant(
+    "ordinal": PlantVariant(("pointer",), "a slot has the same code where a narrator speaks", _ordinal),
+    "by_place": PlantVariant(("pointer",), "a slot has another code where a narrator speaks", _by_place),
+    "refilled": PlantVariant(
         ("lexical",),
         "what is put into a box is answered, by heads of the circuit",
         _refilled,
         declares=_also_at_question_object,
     ),
-    "refilled_outside": Variant(
+    "refilled_outside": PlantVariant(
         ("lexical",),
         "the circuit votes against what is put into a box, and a head outside it outvotes it",
         _refilled_outside,

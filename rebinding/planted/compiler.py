@@ -25,8 +25,8 @@ from rebinding.planted.projections import (
     NOISE,
     Layout,
     Projections,
-    Scale,
     Seat,
+    WeightScale,
     constant,
     lay_out,
     seat,
@@ -42,7 +42,7 @@ WINDOW = 512
 
 
 @dataclass(frozen=True)
-class Shape:
+class WiringSizes:
     """The sizes that a wiring needs."""
 
     vocabulary: int
@@ -56,7 +56,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Family:
+class ArchitectureTraits:
     """The differences of a family: `norm_offset` is added to norm weights, scores are divided by sqrt(`scaling`)."""
 
     name: Architecture
@@ -71,18 +71,18 @@ class Family:
         return hidden**0.5 if self.scaled_embedding else 1.0
 
 
-def family(name: str, head_dim: int) -> Family:
+def family(name: str, head_dim: int) -> ArchitectureTraits:
     """The family of an architecture; Gemma's score scale is deliberately not its head size."""
     if name == "llama":
-        return Family("llama", 0.0, False, False, False, head_dim)
+        return ArchitectureTraits("llama", 0.0, False, False, False, head_dim)
     if name == "gemma2":
-        return Family("gemma2", 1.0, True, True, False, 9 * head_dim // 4)
+        return ArchitectureTraits("gemma2", 1.0, True, True, False, 9 * head_dim // 4)
     if name == "gemma3":
-        return Family("gemma3", 1.0, True, True, True, 3 * head_dim // 2)
+        return ArchitectureTraits("gemma3", 1.0, True, True, True, 3 * head_dim // 2)
     raise ValueError(f"there is no architecture {name!r}; the planted models come as {', '.join(ARCHITECTURES)}")
 
 
-def empty_model(model_family: Family, shape: Shape) -> Any:
+def empty_model(model_family: ArchitectureTraits, shape: WiringSizes) -> Any:
     """A model of the family with the shape's sizes: eager attention, float32, on the CPU.
 
     Norms are neutral. Matrices are allocated and not filled; the caller writes every one.
@@ -182,7 +182,7 @@ def compile_wiring(
         for number, layer in enumerate(model.model.layers):
             projections = zeros(layout, config.num_attention_heads, config.num_key_value_heads)
             rotary_frequencies = frequencies(model, number)
-            scale = Scale(rotary_frequencies, GATE / gap(rotary_frequencies), model_family.scaling, softness)
+            scale = WeightScale(rotary_frequencies, GATE / gap(rotary_frequencies), model_family.scaling, softness)
             layer_seats = [place for place in seats if place.line.layer == number]
             for place in layer_seats:
                 write_line(place, projections, layout, scale)
@@ -193,7 +193,7 @@ def compile_wiring(
 
 
 def _seat_lines(
-    wiring: Wiring, model_family: Family, layout: Layout, tokenizer: Any, seed: int
+    wiring: Wiring, model_family: ArchitectureTraits, layout: Layout, tokenizer: Any, seed: int
 ) -> tuple[Any, list[Seat]]:
     """The smallest model with a head for every line and a free head in each layer."""
     specials = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
@@ -201,7 +201,9 @@ def _seat_lines(
     for heads, kv_heads in SIZES:
         if layout.hidden % heads:  # some families refuse it, although head_dim is set separately
             continue
-        shape = Shape(len(tokenizer), layout.hidden, wiring.layers, heads, kv_heads, HEAD_DIM, INTERMEDIATE, specials)
+        shape = WiringSizes(
+            len(tokenizer), layout.hidden, wiring.layers, heads, kv_heads, HEAD_DIM, INTERMEDIATE, specials
+        )
         model = empty_model(model_family, shape)
         try:
             seats = []
@@ -242,7 +244,7 @@ def _write_decoys(
         projections.o[head, layout.spaces[BALLAST], value] = BALLAST_SIZE
 
 
-def _load_attention(layer: Any, projections: Projections, model_family: Family, layout: Layout) -> None:
+def _load_attention(layer: Any, projections: Projections, model_family: ArchitectureTraits, layout: Layout) -> None:
     attention = layer.self_attn
     if model_family.query_key_norms:
         for projection, norm in ((projections.q, attention.q_norm), (projections.k, attention.k_norm)):
@@ -258,7 +260,7 @@ def _load_attention(layer: Any, projections: Projections, model_family: Family, 
         layer.post_attention_layernorm.weight[layout.spaces[BALLAST]] = -model_family.norm_offset
 
 
-def _load_mlp(layer: Any, model_family: Family, layout: Layout, random: torch.Generator) -> None:
+def _load_mlp(layer: Any, model_family: ArchitectureTraits, layout: Layout, random: torch.Generator) -> None:
     """Write an MLP that reads everything and adds noise, too small to change the norm."""
     noise, mlp = layout.spaces[NOISE], layer.mlp
     for projection in (mlp.gate_proj, mlp.up_proj):
@@ -271,7 +273,7 @@ def _load_mlp(layer: Any, model_family: Family, layout: Layout, random: torch.Ge
         layer.post_feedforward_layernorm.weight[noise] = MLP_SIZE - model_family.norm_offset
 
 
-def _final_norm(model_family: Family, layout: Layout) -> Tensor:
+def _final_norm(model_family: ArchitectureTraits, layout: Layout) -> Tensor:
     """The final norm's weight: zero except for objects, where a unit of an object's direction is one logit."""
     weight = torch.full((layout.hidden,), -model_family.norm_offset)  # (hidden)
     weight[layout.spaces["object"]] = (

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rebinding.paper.circuit import CircuitHead
-from rebinding.planted.changes import Variant
+from rebinding.planted.changes import PlantVariant
 from rebinding.planted.compiler import ARCHITECTURES, CompiledModel, compile_wiring
 from rebinding.planted.language import Softness, Wiring, WiringError, check_prompt, check_tokenizer
 from rebinding.planted.linter import lint
@@ -178,7 +178,9 @@ WORKING = ("copy", "echo", "fetch", "match", "pair", "own", "other", "its slot",
 """The pointer's heads that do more than encode a place in the prompt; they stay after pruning."""
 
 
-def _printed(specification: Specification, compiled: CompiledModel, variant: Variant | None) -> Mapping[str, float]:
+def _printed(
+    specification: Specification, compiled: CompiledModel, variant: PlantVariant | None
+) -> Mapping[str, float]:
     """The numbers that a paper about `pointer` on this architecture would have printed, changed by the variant."""
     heads = compiled.model.config.num_hidden_layers * compiled.model.config.num_attention_heads
     share = {"heads.kept": float(len(WORKING)), "heads.total": float(heads), "heads.share": len(WORKING) / heads}

@@ -112,9 +112,9 @@ def lay_out(spaces: dict[str, int], head_dim: int) -> Layout:
     return Layout(slices, -(-start // MULTIPLE) * MULTIPLE, head_dim)
 
 
-Piece: TypeAlias = tuple[str, str]
+RangeContent: TypeAlias = tuple[str, str]
 """The content of a range of key or value dimensions: a kind of use, and the text of the expression it reads."""
-PieceSizes: TypeAlias = Callable[[Line, Layout], dict[Piece, int]]
+RangeSizes: TypeAlias = Callable[[Line, Layout], dict[RangeContent, int]]
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,13 @@ class Seat:
 
     line: Line
     head: int
-    keys: dict[Piece, list[int]]
-    values: dict[Piece, list[int]]
+    keys: dict[RangeContent, list[int]]
+    values: dict[RangeContent, list[int]]
 
 
-def key_pieces(line: Line, layout: Layout) -> dict[Piece, int]:
+def key_pieces(line: Line, layout: Layout) -> dict[RangeContent, int]:
     """The key pieces that a line needs, with their sizes; distances use the fast pairs instead."""
-    pieces: dict[Piece, int] = {}
+    pieces: dict[RangeContent, int] = {}
     for _, key in line.matches:
         pieces["match", layout.text(key)] = len(layout.vector(key))
     pieces["sink", ""] = 1
@@ -139,7 +139,7 @@ def key_pieces(line: Line, layout: Layout) -> dict[Piece, int]:
     return pieces
 
 
-def value_pieces(line: Line, layout: Layout) -> dict[Piece, int]:
+def value_pieces(line: Line, layout: Layout) -> dict[RangeContent, int]:
     """The value pieces that a line needs, without their gains."""
     return {("value", name): layout.width(name) for _, source in line.writes for _, name in source}
 
@@ -183,16 +183,16 @@ def _fits(lines: list[Line], layout: Layout, content_dimensions: Sequence[int]) 
     return has_room and len(kinds_by_distance) <= 1 and len({line.sharing_class for line in lines}) == 1
 
 
-def _union(lines: list[Line], piece_sizes: PieceSizes, layout: Layout) -> dict[Piece, int]:
-    union: dict[Piece, int] = {}
+def _union(lines: list[Line], piece_sizes: RangeSizes, layout: Layout) -> dict[RangeContent, int]:
+    union: dict[RangeContent, int] = {}
     for line in lines:
         union |= piece_sizes(line, layout)
     return union
 
 
 def _assign_dimensions(
-    lines: list[Line], piece_sizes: PieceSizes, layout: Layout, dimensions: Iterable[int]
-) -> dict[Piece, list[int]]:
+    lines: list[Line], piece_sizes: RangeSizes, layout: Layout, dimensions: Iterable[int]
+) -> dict[RangeContent, list[int]]:
     free = iter(dimensions)
     sizes = _union(lines, piece_sizes, layout)
     ordered_pieces = sorted(sizes, key=lambda piece: (piece[0] != "match", piece))
@@ -222,7 +222,7 @@ class Projections:
 
 
 @dataclass(frozen=True)
-class Scale:
+class WeightScale:
     """The numbers that turn nats and features into weights: rotary frequencies, score scale, softness."""
 
     frequencies: Tensor
@@ -239,7 +239,7 @@ def zeros(layout: Layout, heads: int, kv_heads: int) -> Projections:
     )
 
 
-def write_line(seat: Seat, projections: Projections, layout: Layout, scale: Scale) -> None:
+def write_line(seat: Seat, projections: Projections, layout: Layout, scale: WeightScale) -> None:
     """Write one line into the query and output of its head, and the keys and values of its KV head."""
     kv = seat.head // projections.group
     projections.q[seat.head] = _query(seat, layout, scale) * scale.scaling**0.5
@@ -260,7 +260,7 @@ def constant(layout: Layout) -> Tensor:
     return row
 
 
-def _query(seat: Seat, layout: Layout, scale: Scale) -> Tensor:
+def _query(seat: Seat, layout: Layout, scale: WeightScale) -> Tensor:
     line, rows = seat.line, torch.zeros(layout.head_dim, layout.hidden)  # (head_dim, hidden)
     _, match = strengths(line, scale.softness)
     query_kinds = layout.kinds(line.at) / layout.unit / LOUD

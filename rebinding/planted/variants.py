@@ -14,7 +14,7 @@ from rebinding.paper.numbers import Quantity, tolerance
 from rebinding.planted.changes import (
     Change,
     Numbers,
-    Variant,
+    PlantVariant,
     also_writing,
     changed,
     edited,
@@ -118,12 +118,12 @@ def _labels(wiring: Wiring) -> Wiring:
 
 
 TRACING = {
-    "shortcut": Variant(("pointer",), "the swap is ignored and the next slot taken", _shortcut),
-    "neighbour": Variant(("pointer",), "the box named last gets the slot after its own", _neighbour),
-    "early": Variant(("lexical",), "objects take their label in the first layer", _early),
-    "hint": Variant(("pointer",), "the full stop helps the question about the box named last", _hint),
-    "labels": Variant(("global",), "the state is stored at the swap's second label", _labels),
-    "stored": Variant(("pointer",), "nine tenths of the answer are ready at the full stop", _stored),
+    "shortcut": PlantVariant(("pointer",), "the swap is ignored and the next slot taken", _shortcut),
+    "neighbour": PlantVariant(("pointer",), "the box named last gets the slot after its own", _neighbour),
+    "early": PlantVariant(("lexical",), "objects take their label in the first layer", _early),
+    "hint": PlantVariant(("pointer",), "the full stop helps the question about the box named last", _hint),
+    "labels": PlantVariant(("global",), "the state is stored at the swap's second label", _labels),
+    "stored": PlantVariant(("pointer",), "nine tenths of the answer are ready at the full stop", _stored),
 }
 
 
@@ -227,28 +227,30 @@ def _distracted(wiring: Wiring) -> Wiring:
 
 
 HEADS = {
-    "shared_key": Variant(
+    "shared_key": PlantVariant(
         ("pointer",), "a bystander shares the KV head of `match` and adds to the answer", _bystander("match", 4.0)
     ),
-    "leak": Variant(
+    "leak": PlantVariant(
         ("recency",),
         "a bystander shares the KV head of a late head and decides the answer: shifted keys leak to it",
         _bystander("late object", 12.0),
     ),
-    "glance": Variant(("pointer",), "the head that matches is counted with A, and B looks at the question", _glance),
-    "faint": Variant(
+    "glance": PlantVariant(
+        ("pointer",), "the head that matches is counted with A, and B looks at the question", _glance
+    ),
+    "faint": PlantVariant(
         ("pointer",), "the same, and a further head of B matches slots with hardly any of its attention", _faint
     ),
-    "distracted": Variant(
+    "distracted": PlantVariant(
         ("recency",),
         "odd answers call group B away, and half of them are wrong: what keys do is smaller over all prompts",
         _distracted,
     ),
-    "chained": Variant(("pointer",), "a second head of group B matches what the first has found", _chained),
-    "swap_reader": Variant(("pointer",), "group B also matches slots at the labels of the swap", _swap_reader),
-    "veto": Variant(("pointer",), "matching box labels work against matching objects", _veto),
-    "sharp": Variant(("pointer",), "the match of slots is as good as a hard choice", _sharp),
-    "fresh": Variant(("pointer",), "group B asks for a slot in prompts of unfamiliar objects only", _fresh),
+    "chained": PlantVariant(("pointer",), "a second head of group B matches what the first has found", _chained),
+    "swap_reader": PlantVariant(("pointer",), "group B also matches slots at the labels of the swap", _swap_reader),
+    "veto": PlantVariant(("pointer",), "matching box labels work against matching objects", _veto),
+    "sharp": PlantVariant(("pointer",), "the match of slots is as good as a hard choice", _sharp),
+    "fresh": PlantVariant(("pointer",), "group B asks for a slot in prompts of unfamiliar objects only", _fresh),
 }
 
 
@@ -321,12 +323,12 @@ def _hub(wiring: Wiring) -> Wiring:
 
 
 ROLES = {
-    "hub": Variant(
+    "hub": PlantVariant(
         ("pointer",), "helpers do most of what C does, and A holds back what the asked box held", _hub
     ),
-    "reluctant": Variant(("pointer",), "a head of A also says what the asked box held", _vote_on_old_object(VOTE)),
-    "shun": Variant(("pointer",), "group A demotes the answer's half of the words", _shun),
-    "classes": Variant(("pointer",), "group A votes against objects, and promotes half of the words", _classes),
+    "reluctant": PlantVariant(("pointer",), "a head of A also says what the asked box held", _vote_on_old_object(VOTE)),
+    "shun": PlantVariant(("pointer",), "group A demotes the answer's half of the words", _shun),
+    "classes": PlantVariant(("pointer",), "group A votes against objects, and promotes half of the words", _classes),
 }  # fmt: skip
 
 
@@ -359,17 +361,17 @@ def _zero_random_shifts(numbers: Numbers) -> Numbers:
 
 
 PAPERS = {
-    "misprint": Variant(("pointer",), "the printed numbers are those of another model", prints=_misprinted),
-    "still": Variant(
+    "misprint": PlantVariant(("pointer",), "the printed numbers are those of another model", prints=_misprinted),
+    "still": PlantVariant(
         ("lexical",), "the paper also prints a row for random shifts: nothing moves", prints=_zero_random_shifts
     ),
 }
 
 
-VARIANTS: Mapping[str, Variant] = MappingProxyType({**TRACING, **CIRCUITS, **HEADS, **ROLES, **STORIES, **PAPERS})
+VARIANTS: Mapping[str, PlantVariant] = MappingProxyType({**TRACING, **CIRCUITS, **HEADS, **ROLES, **STORIES, **PAPERS})
 
 
-def variant_of(mechanism: str, name: str) -> Variant:
+def variant_of(mechanism: str, name: str) -> PlantVariant:
     """A variant by name, if the mechanism has it."""
     fitting = sorted(variant_name for variant_name, variant in VARIANTS.items() if mechanism in variant.mechanisms)
     if name not in fitting:

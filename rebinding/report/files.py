@@ -153,13 +153,13 @@ def _in_the_folder(name: str) -> str:
     return name
 
 
-class Shape(BaseModel):
+class CheckedFields(BaseModel):
     """The fields of an object that the code uses, without conversion; fields that are only shown are not checked."""
 
     model_config = ConfigDict(strict=True)
 
 
-class PromptTexts(Shape):
+class PromptTexts(CheckedFields):
     """The first prompts of a piece of evidence."""
 
     id: int
@@ -167,7 +167,7 @@ class PromptTexts(Shape):
     counterfactual: list[str] | None
 
 
-class EvidenceEntry(Shape):
+class EvidenceEntry(CheckedFields):
     """A piece of evidence."""
 
     file: Annotated[str, AfterValidator(_in_the_folder)]
@@ -176,14 +176,14 @@ class EvidenceEntry(Shape):
     pair: PromptTexts | None
 
 
-class GraphShape(Shape):
+class GraphShape(CheckedFields):
     """The graph of a search."""
 
     nodes: list[Any]
     edges: list[Any]
 
 
-class CertificateSummary(Shape):
+class CertificateSummary(CheckedFields):
     """The certificate of a model."""
 
     is_passed: bool
@@ -195,7 +195,7 @@ class CertificateSummary(Shape):
     versions: dict[str, str]
 
 
-class ModelEntry(Shape):
+class ModelEntry(CheckedFields):
     """A model."""
 
     name: str
@@ -235,7 +235,7 @@ def _row_fields() -> dict[str, Any]:
 Row = create_model("Row", __config__=ConfigDict(strict=True, extra="forbid"), **_row_fields())
 
 
-class HeadlineClaim(Shape):
+class HeadlineClaim(CheckedFields):
     """A headline claim on a model, as it follows from its rows."""
 
     number: int
@@ -250,14 +250,14 @@ class HeadlineClaim(Shape):
     remark: str | None
 
 
-class HeadlineEntry(Shape):
+class HeadlineEntry(CheckedFields):
     """The headline claims on a model."""
 
     model: str
     claims: list[HeadlineClaim]
 
 
-class Content(Shape):
+class Content(CheckedFields):
     """The whole file."""
 
     schema_: Literal[4] = Field(alias="schema")

@@ -106,7 +106,7 @@ class Model:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ReportedRun:
     """A run as its page needs it. `remaining` of its rows were not judged when the report was written."""
 
     settings: Mapping[str, Any]
@@ -122,7 +122,7 @@ class Run:
         return summarise(sort_rows(self.claims), planted)
 
 
-def read(folder: Path) -> Run:
+def read(folder: Path) -> ReportedRun:
     """Read what `write` wrote. Refuses a folder without a report, without all evidence, or with links out of it."""
     path = folder / CLAIMS
     if not path.is_file():
@@ -134,7 +134,7 @@ def read(folder: Path) -> Run:
     _refuse_missing(folder, models)
     rows = [{name: value for name, value in row.items() if name not in DERIVED_FIELDS} for row in content["claims"]]
     claims = tuple(_with_samples(folder, [Judgement.read(row) for row in rows]))
-    return Run(
+    return ReportedRun(
         content.get("settings", {}), content.get("software", {}), models, claims, remaining=content.get("remaining", 0)
     )
 

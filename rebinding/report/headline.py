@@ -12,7 +12,7 @@ from textwrap import shorten
 from types import MappingProxyType
 
 from rebinding.paper.headlines import HEADLINES, Headline
-from rebinding.report.folder import Model, Run
+from rebinding.report.folder import Model, ReportedRun
 from rebinding.report.summary import ModelSummary, Summary
 from rebinding.verdicts.headline import ALONE, HeadlineVerdict, find_deciding_row, verdict_of_all
 from rebinding.verdicts.judgement import Judgement
@@ -135,7 +135,7 @@ class Explanation:
     learned_models: tuple[str, ...]
 
 
-def explain_mechanisms(run: Run) -> Explanation:
+def explain_mechanisms(run: ReportedRun) -> Explanation:
     """The explanation of a run; without planted or learned models it is empty."""
     pairs = list(zip(run.models, run.summary.models, strict=True))
     notes = tuple(make_note(summary) for _, summary in pairs if summary.is_planted)

@@ -24,7 +24,7 @@ from rebinding.evidence.store import Store
 from rebinding.report.compare import find_differences
 from rebinding.report.figures.draw import FIGURES, draw_all
 from rebinding.report.figures.figure import FigureSpec
-from rebinding.report.folder import Model, Run, read
+from rebinding.report.folder import Model, ReportedRun, read
 from rebinding.report.headline import explain_mechanisms, headline_table
 from rebinding.report.shapes import HEIGHT, WIDTH, Histogram, Strip, format_number, histogram, strip
 from rebinding.report.summary import LETTERS, MARKS, MEANINGS, SECTIONS, ModelSummary, Section, format_count, sort_rows
@@ -33,7 +33,7 @@ from rebinding.verdicts.judgement import Judgement
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     """A claim on one model."""
 
     model: Model
@@ -46,12 +46,12 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ClaimEntry:
     """A claim on every model on which it was judged."""
 
     id: str
     first: Judgement
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixCell, ...]
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,18 @@ Pictures = Mapping[tuple[str, str], Picture]
 
 
 @dataclass(frozen=True)
-class Part:
+class PageSection:
     """A section with all its content; `stopped` has the claims that a gate stopped on every model."""
 
     section: Section
-    entries: tuple[Entry, ...]
-    stopped: tuple[Entry, ...]
+    entries: tuple[ClaimEntry, ...]
+    stopped: tuple[ClaimEntry, ...]
     figures: tuple[tuple[FigureSpec, tuple[Picture, ...]], ...]
     tables: tuple[Table, ...]
     pairs: tuple[PromptPair, ...]
 
 
-def parts(run: Run, pictures: Pictures) -> Iterator[Part]:
+def parts(run: ReportedRun, pictures: Pictures) -> Iterator[PageSection]:
     """The sections that have anything to show."""
     all_tables, models = tables(run), run.summary.models
     for section in SECTIONS:
@@ -92,10 +92,10 @@ def parts(run: Run, pictures: Pictures) -> Iterator[Part]:
         if entries or (figures and section.key != "other"):
             section_tables = tuple(table for table in all_tables if table.section == section.key)
             valid = tuple(entry for entry in entries if entry not in stopped)
-            yield Part(section, valid, tuple(stopped), figures, section_tables, _pairs(run, entries))
+            yield PageSection(section, valid, tuple(stopped), figures, section_tables, _pairs(run, entries))
 
 
-def _pairs(run: Run, entries: Sequence[Entry]) -> tuple[PromptPair, ...]:
+def _pairs(run: ReportedRun, entries: Sequence[ClaimEntry]) -> tuple[PromptPair, ...]:
     """The prompts of a section's experiments: each text once per model, with all experiments that used it."""
     by_model: dict[str, tuple[Model, list[str]]] = {}
     for cell in (cell for entry in entries for cell in entry.cells if cell.judgement.evidence):
@@ -103,7 +103,9 @@ def _pairs(run: Run, entries: Sequence[Entry]) -> tuple[PromptPair, ...]:
     return tuple(pair for model, labels in by_model.values() for pair in pairs(model, labels))
 
 
-def _figures(section: Section, run: Run, pictures: Pictures) -> Iterator[tuple[FigureSpec, tuple[Picture, ...]]]:
+def _figures(
+    section: Section, run: ReportedRun, pictures: Pictures
+) -> Iterator[tuple[FigureSpec, tuple[Picture, ...]]]:
     """A section's figures on every model, without models on which nothing was judged and nothing can be drawn."""
     stopped_models = {model.name for model in run.summary.models if model.is_stopped}
     for spec in FIGURES:
@@ -117,7 +119,7 @@ def _figures(section: Section, run: Run, pictures: Pictures) -> Iterator[tuple[F
             yield spec, figures_to_show
 
 
-def make_entry(run: Run, id: str, pictures: Pictures) -> Entry:
+def make_entry(run: ReportedRun, id: str, pictures: Pictures) -> ClaimEntry:
     """A claim with its models side by side."""
     cells = [
         make_cell(model, summary, row, pictures)
@@ -125,10 +127,10 @@ def make_entry(run: Run, id: str, pictures: Pictures) -> Entry:
         for row in summary.rows
         if row.id == id
     ]
-    return Entry(id, cells[0].judgement, tuple(cells))
+    return ClaimEntry(id, cells[0].judgement, tuple(cells))
 
 
-def make_cell(model: Model, summary: ModelSummary, row: Judgement, pictures: Pictures) -> Cell:
+def make_cell(model: Model, summary: ModelSummary, row: Judgement, pictures: Pictures) -> MatrixCell:
     """One claim on one model, with the figures that rest on its evidence."""
     evidence = [model.evidence[label] for label in row.evidence if label in model.evidence]
     figures = tuple(
@@ -137,14 +139,14 @@ def make_cell(model: Model, summary: ModelSummary, row: Judgement, pictures: Pic
         if spec.shows_any(evidence) and (picture := pictures[spec.key, model.name]).svg is not None
     )
     pair = next(iter(pairs(model, reversed(row.evidence))), None)  # evidence of gates comes first
-    return Cell(model, summary, row, strip(row), histogram(row.sample), figures, pair)
+    return MatrixCell(model, summary, row, strip(row), histogram(row.sample), figures, pair)
 
 
 PAGE = "index.html"
 
 
 @dataclass(frozen=True)
-class Card:
+class PageCard:
     """A model at the top of the page."""
 
     model: Model
@@ -162,7 +164,7 @@ def render(folder: Path, store: Store | None = None) -> Path:
     return path
 
 
-def html(run: Run, store: Store | None = None) -> str:
+def html(run: ReportedRun, store: Store | None = None) -> str:
     """The page as text."""
     page = Environment(
         loader=PackageLoader("rebinding.report"),
@@ -177,7 +179,7 @@ def html(run: Run, store: Store | None = None) -> str:
     return page.get_template("page.html").render(
         run=run,
         cards=[
-            Card(model, summary, list_evidence(model))
+            PageCard(model, summary, list_evidence(model))
             for model, summary in zip(run.models, run.summary.models, strict=True)
         ],
         explanation=explain_mechanisms(run),
@@ -206,7 +208,7 @@ def format_setting(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def draw(run: Run, store: Store | None) -> Pictures:
+def draw(run: ReportedRun, store: Store | None) -> Pictures:
     """Every figure once, by its key and model."""
     pictures: dict[tuple[str, str], Picture] = {}
     for spec in FIGURES:

@@ -16,7 +16,7 @@ from functools import cached_property
 from rebinding.paper.claim import SectionName
 from rebinding.verdicts.headline import HeadlineVerdict, headline_verdicts
 from rebinding.verdicts.judgement import RUN, Judgement, Sentence, Standing, in_words, sentences
-from rebinding.verdicts.outcome import Family, family
+from rebinding.verdicts.outcome import FamilyOfClaims, family
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class ModelSummary:
         return tuple(row for row in self.unexpected_rows if row.id not in self.stopped_ids)
 
     @cached_property
-    def family(self) -> Family:
+    def family(self) -> FamilyOfClaims:
         """The tested claims as a family, for multiple testing."""
         return family({row.id: row.as_verdict() for row in self.rows})
 

@@ -24,7 +24,7 @@ from rebinding.experiments.circuit.request import PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.paper.numbers import ALIASES, checkpoint, circuit
 from rebinding.report.figures.figure import Interval, interval_of, over_prompts
-from rebinding.report.folder import Model, Run, paper_text, printed_text
+from rebinding.report.folder import Model, ReportedRun, paper_text, printed_text
 from rebinding.report.shapes import format_number
 
 SEEDS: Mapping[str, str] = {
@@ -39,7 +39,7 @@ SEEDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Piece:
+class EvidenceEntry:
     """A piece of evidence: its file, its duration, and its prompts."""
 
     name: str
@@ -56,7 +56,7 @@ class Piece:
 class Listing:
     """All evidence of a model."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[EvidenceEntry, ...]
 
     @property
     def seconds(self) -> float:
@@ -68,11 +68,11 @@ def list_evidence(model: Model) -> Listing:
     return Listing(tuple(describe_evidence(model, name, evidence) for name, evidence in sorted(model.evidence.items())))
 
 
-def describe_evidence(model: Model, name: str, evidence: Evidence) -> Piece:
+def describe_evidence(model: Model, name: str, evidence: Evidence) -> EvidenceEntry:
     """One piece. Its prompts are those that have rows, not those that were searched for them."""
     entry = model.about["evidence"][name]
     ids = sorted({int(id) for id in evidence.rows.get("prompt", ())})
-    return Piece(
+    return EvidenceEntry(
         name,
         entry["file"],
         float(entry["seconds"]),
@@ -133,7 +133,7 @@ SHIFT_NOTE = (
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A line of a table. `model` is None for lines that quote the paper."""
 
     model: str | None
@@ -151,15 +151,15 @@ class Table:
     note: str
     names: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
-def tables(run: Run) -> list[Table]:
+def tables(run: ReportedRun) -> list[Table]:
     """All tables. A table without measured values still quotes the paper."""
     return [accuracies(run), margins(run), shifts(run), correct_only(run), heads(run)]
 
 
-def accuracies(run: Run) -> Table:
+def accuracies(run: ReportedRun) -> Table:
     """Accuracies of the full model, the circuit and random circuits, and the number of heads."""
     names = ("accuracy.full", "accuracy.circuit", "accuracy.random")
 
@@ -186,7 +186,7 @@ def accuracies(run: Run) -> Table:
     )
 
 
-def margins(run: Run) -> Table:
+def margins(run: ReportedRun) -> Table:
     """Margins and logits of the answer."""
     places = [(measure, variant) for measure in ("margin", "logit") for variant in ("full", "circuit", "random")]
 
@@ -201,9 +201,9 @@ def margins(run: Run) -> Table:
     return Table("margins", "circuit", "Margins and logits of the answer", MARGIN_NOTE, ("model", ""), columns, rows)
 
 
-def shifts(run: Run) -> Table:
+def shifts(run: ReportedRun) -> Table:
     """The Q/K table: every condition and measure."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for model in run.models:
         evidence = model.find_largest_evidence(BINDING, variation="published", cut=None)
         examples = None if evidence is None else per_example(evidence)
@@ -223,20 +223,20 @@ def shifts(run: Run) -> Table:
 
 def _shift_rows(
     model: str | None, name: str, examples: pd.DataFrame | None, numbers: Mapping[str, str], source: str = "printed"
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     for condition, label in CONDITIONS.items():
         if examples is not None:
             rows = examples[examples["condition"] == (RANDOM_CONDITION if condition == "random" else condition)]
             cells = tuple(_interval(over_prompts(rows, measure)) if len(rows) else "" for measure in MEASURES)
-            yield Row(model, (name, label, "measured"), cells)
+            yield TableRow(model, (name, label, "measured"), cells)
         values = tuple(numbers.get(f"binding.{condition}.{measure}", "") for measure in MEASURES)
         if any(values):
-            yield Row(model, (name, label, source), values)
+            yield TableRow(model, (name, label, source), values)
 
 
-def correct_only(run: Run) -> Table:
+def correct_only(run: ReportedRun) -> Table:
     """The Q/K shifts on the prompts that the model answers correctly."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     columns = [(condition, measure) for condition in ("q", "k_both", "qk") for measure in ("dR", "dlogit")]
     for model in run.models:
         evidence = model.find_largest_evidence(BINDING, variation="published", cut=None)
@@ -248,18 +248,18 @@ def correct_only(run: Run) -> Table:
                 _interval(over_prompts(part, measure)) if len(part := table[table["condition"] == condition]) else ""
                 for condition, measure in columns
             ]
-            rows.append(Row(model.name, (model.name, f"measured, {label}"), tuple(cells)))
+            rows.append(TableRow(model.name, (model.name, f"measured, {label}"), tuple(cells)))
     paper = paper_text("llama3.2-3b")
     for label, prefix in (("all", "binding"), ("answered correctly", "correct_only")):
         cells = [paper.get(f"{prefix}.{condition}.{measure}", "") for condition, measure in columns]
-        rows.append(Row(None, (checkpoint("llama3.2-3b").paper_name, f"printed, {label}"), tuple(cells)))
+        rows.append(TableRow(None, (checkpoint("llama3.2-3b").paper_name, f"printed, {label}"), tuple(cells)))
     titles = tuple(f"{CONDITIONS[condition]} {MEASURES[measure]}" for condition, measure in columns)
     return Table(
         "correct", "binding", "Shifts on correctly answered prompts", SHIFT_NOTE, ("model", ""), titles, tuple(rows)
     )
 
 
-def heads(run: Run) -> Table:
+def heads(run: ReportedRun) -> Table:
     """Heads by group, as (layer.head): those judged, those that discovery finds, and the paper's own of every model."""
     rows = []
     for model in run.models:
@@ -269,8 +269,8 @@ def heads(run: Run) -> Table:
             ("discovered in this run", model.discovered_circuit()),
         ):
             if circuit_heads or evidence is not None:
-                rows.append(Row(model.name, (model.name, label), _by_group(circuit_heads)))
-    rows += [Row(None, (checkpoint(alias).paper_name, "printed"), _by_group(circuit(alias))) for alias in ALIASES]
+                rows.append(TableRow(model.name, (model.name, label), _by_group(circuit_heads)))
+    rows += [TableRow(None, (checkpoint(alias).paper_name, "printed"), _by_group(circuit(alias))) for alias in ALIASES]
     columns = tuple(f"group {group}" for group in GROUPS)
     return Table(
         "heads",
@@ -295,28 +295,28 @@ def _by_group(circuit_heads: Iterable[tuple[str, int, int, str]]) -> tuple[str, 
 
 
 def _rows(
-    run: Run,
+    run: ReportedRun,
     measured_cells: Callable[[Model], tuple[str, ...]],
     printed_cells: Callable[[Mapping[str, str]], tuple[str, ...]],
     required_number: str,
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     """The measured and the printed line of every model, then the paper's other models."""
     for model in run.models:
         cells, numbers = measured_cells(model), printed_text(model.about)
         if any(cells):
-            yield Row(model.name, (model.name, "measured"), cells)
+            yield TableRow(model.name, (model.name, "measured"), cells)
         if required_number in numbers:
-            yield Row(model.name, (model.name, name_source(model)), printed_cells(numbers))
+            yield TableRow(model.name, (model.name, name_source(model)), printed_cells(numbers))
     for alias in _other_aliases(run):
-        yield Row(None, (checkpoint(alias).paper_name, "printed"), printed_cells(paper_text(alias)))
+        yield TableRow(None, (checkpoint(alias).paper_name, "printed"), printed_cells(paper_text(alias)))
 
 
-def _other_aliases(run: Run) -> Sequence[str]:
+def _other_aliases(run: ReportedRun) -> Sequence[str]:
     aliases = {model.about.get("alias") for model in run.models}
     return [alias for alias in ALIASES if alias not in aliases]
 
 
-def _ablation_cells(run: Run, model: Model, measure: str) -> tuple[str, ...]:
+def _ablation_cells(run: ReportedRun, model: Model, measure: str) -> tuple[str, ...]:
     """Full model, circuit and random circuits, on the evidence of the claim about the circuit's accuracy."""
     rows = (row for row in run.summary.find_model(model.name).rows if row.id == "circuit.recovers_accuracy")
     labels = {label for row in rows for label in row.evidence}

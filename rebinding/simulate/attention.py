@@ -111,7 +111,7 @@ LEAST = 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class Cases:
+class SimulatedCases:
     """Prompts (and their places in the set) with the slots that they are shifted between; `right` marks those that the
     model answers."""
 
@@ -138,12 +138,12 @@ def simulate_shifts(prompts: Prompts, request: Shifts, run: Run) -> tuple[pd.Dat
     return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}), settings
 
 
-def _cases(prompts: Prompts, request: Shifts, run: Run) -> Cases:
+def _cases(prompts: Prompts, request: Shifts, run: Run) -> SimulatedCases:
     encoded = prompts.encode(request.prompts).prompts
     cases = [(n, i, j) for n, prompt in enumerate(encoded) for i, j in request.slots if prompt.prompt.answer_slot == i]
     place, i, j = np.array(cases).T
     right = run.dice("answered", request.prompts.design).random(len(encoded)) < run.world.mean("accuracy.full")
-    return Cases(
+    return SimulatedCases(
         np.array(request.prompts.ids)[place], place, i, j, right[place], request.batches[0].heads[:SHIFTED_HEADS]
     )
 
@@ -191,7 +191,7 @@ class Sample:
         on_right, share = world.means.get(f"correct_only.{self.name}.{measure}", overall), world.mean("accuracy.full")
         return np.where(right, on_right, overall if on_right == overall else (overall - share * on_right) / (1 - share))
 
-    def shift(self, measure: str, cases: Cases) -> Array:
+    def shift(self, measure: str, cases: SimulatedCases) -> Array:
         """The shift by case: its mean, an effect of this set of directions, and an effect of the prompt."""
         world, mean = self.run.world, self.mean(measure)
         key = "binding", PRINTED_ROW.get(self.condition.name, self.condition.name), measure, self.request.prompts.design
@@ -208,7 +208,7 @@ class Sample:
         return result
 
 
-def _rows(cases: Cases, sample: Sample) -> dict[str, npt.NDArray[Any]]:
+def _rows(cases: SimulatedCases, sample: Sample) -> dict[str, npt.NDArray[Any]]:
     """A row per case and head: its columns."""
     width = len(cases.heads)
     layer, head = np.tile(np.array(cases.heads), (len(cases.place), 1)).T
@@ -226,7 +226,7 @@ def _rows(cases: Cases, sample: Sample) -> dict[str, npt.NDArray[Any]]:
     return rows
 
 
-def _ratios(cases: Cases, sample: Sample) -> tuple[Array, Array]:
+def _ratios(cases: SimulatedCases, sample: Sample) -> tuple[Array, Array]:
     """ln(M_j / M_i) before and after, (case x head)."""
     share, mean = sample.mean("switch"), sample.mean("dR")
     dice = sample.run.dice("heads", sample.condition.name, sample.request.variation, sample.draw)
@@ -248,7 +248,7 @@ def _masses(i: Whole, j: Whole, ratio: Array, mass: float) -> Array:
     return masses
 
 
-def _logits(cases: Cases, sample: Sample) -> tuple[Array, Array]:
+def _logits(cases: SimulatedCases, sample: Sample) -> tuple[Array, Array]:
     """Logits of the objects before and after: (case, slot). Slot i leads if the model answers, else slot j."""
     before = np.zeros((len(cases.place), SLOTS))
     case = np.arange(len(before))

@@ -35,9 +35,9 @@ from rebinding.paper.numbers import checkpoint
 from rebinding.simulate.worlds import NotSimulated, Run
 from rebinding.task.designs import Pair
 
-Span: TypeAlias = tuple[float, float]
+LayerSpan: TypeAlias = tuple[float, float]
 """The first and the last layer at which a patch restores the answer, as shares of the depth."""
-Route: TypeAlias = Mapping[str, tuple[str, Span, str]]
+Route: TypeAlias = Mapping[str, tuple[str, LayerSpan, str]]
 """By role of a token: the name of the share of prompts in which it restores the answer; the layers where it does so;
 and the mode for which this is sampled."""
 Layers: TypeAlias = npt.NDArray[np.bool_]
@@ -150,7 +150,7 @@ def route_of(mode: str, run: Run) -> Route:
     }
 
 
-def layers_of(run: Run, share: str, span: Span, what: tuple[str, ...], n: int) -> Layers:
+def layers_of(run: Run, share: str, span: LayerSpan, what: tuple[str, ...], n: int) -> Layers:
     """Whether a token restores the answer at each layer of each prompt: (layer, prompt). The ends of the span vary
     between prompts."""
     depth, dice = checkpoint(run.world.model).layers, run.dice("route", share, *what)

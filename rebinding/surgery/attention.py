@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "rebinding_eager"
 
-Stage: TypeAlias = Literal["keys", "values", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z"]
+AttentionStage: TypeAlias = Literal["keys", "values", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z"]
 """`keys` and `values` are per KV head, the others per query head."""
 
 HARMLESS = frozenset(
@@ -102,7 +102,7 @@ class SharedPrefix:
 class Rules(Protocol):
     """What one call may see and change of attention."""
 
-    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+    def see(self, layer: int, stage: AttentionStage, value: Tensor) -> Tensor:
         """Return the value, edited or not; same shape, same dtype. Never in place."""
 
     def per_query_head(self, layer: int) -> bool:
@@ -135,7 +135,7 @@ def attention(
     layer = int(module.layer_idx)  # type: ignore[arg-type]  # an int on every attention module of the library
     factor = float(module.head_dim) ** -0.5 if scaling is None else scaling  # type: ignore[arg-type]  # likewise
 
-    def see(stage: Stage, tensor: Tensor) -> Tensor:
+    def see(stage: AttentionStage, tensor: Tensor) -> Tensor:
         return tensor if rules is None else rules.see(layer, stage, tensor)
 
     prefix, skip = (None, 0) if rules is None else (rules.prefix(layer), rules.skip)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy, End, LayerParts
-from rebinding.surgery.attention import NAME, Rules, SharedPrefix, Stage, install
+from rebinding.surgery.attention import NAME, AttentionStage, Rules, SharedPrefix, install
 from rebinding.surgery.recording import LayerCall
 from rebinding.surgery.sites import SurgeryError
 
@@ -187,7 +187,7 @@ class _BehindGate:
 
     rules: Rules
 
-    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+    def see(self, layer: int, stage: AttentionStage, value: Tensor) -> Tensor:
         return value if stage == "z" else self.rules.see(layer, stage, value)
 
     def per_query_head(self, layer: int) -> bool:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.attention import AttentionStage, SharedPrefix
 from rebinding.surgery.calling import Keys, call_layer
 from rebinding.surgery.recording import LayerCall, OfPrompts, Recording
 from rebinding.surgery.replay import complete_keys, shared_prefix
@@ -61,7 +61,7 @@ class _MeanAblatedRules:
 
     skip = 0
 
-    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+    def see(self, layer: int, stage: AttentionStage, value: Tensor) -> Tensor:
         if stage != "z":
             return value
         z = self.recording.sites["z"][layer]  # (prompt, head, token, head_dim)

@@ -135,7 +135,7 @@ class LayerShape(TypedDict):
     key_norm: str
 
 
-class Shape(TypedDict):
+class ModelShape(TypedDict):
     """Paths and sizes of the parts of a model; `streams` counts its parallel residual streams."""
 
     layers: str
@@ -143,14 +143,14 @@ class Shape(TypedDict):
     parts: list[LayerShape]
 
 
-class Plan(TypedDict):
+class TracePlan(TypedDict):
     """One trace: what to write and what to return, by layer and site.
 
     `source` is the recorded prompt of each row; `frozen`, if attention is, that recording's z: by layer, (prompt, head,
     position, head_dim). `sums` is the rounding that does not count as a change (`rebinding.surgery.plan`).
     """
 
-    shape: Shape
+    shape: ModelShape
     writes: dict[tuple[int, str], list[Write]]
     reads: list[tuple[int, str, tuple[Tensor, ...]]]
     source: Tensor
@@ -158,7 +158,7 @@ class Plan(TypedDict):
     sums: float
 
 
-class Outcome(TypedDict):
+class TraceOutcome(TypedDict):
     """Values read, by place in the plan; whether a write changed a value, by row; `own_keys`, between projection and
     rotation: the keys that each query head sees, and where (row, head, position) they are not those of its group.
     """
@@ -168,10 +168,10 @@ class Outcome(TypedDict):
     own_keys: tuple[Tensor, Tensor] | None
 
 
-def carry_out(model: Any, plan: Plan) -> Outcome:
+def carry_out(model: Any, plan: TracePlan) -> TraceOutcome:
     """The body of a trace: walk through the forward pass in its own order, writing and reading where the plan says."""
     shape, last = plan["shape"], len(plan["shape"]["parts"])
-    outcome: Outcome = {
+    outcome: TraceOutcome = {
         "reads": {},
         "changed": torch.zeros(plan["source"].numel(), dtype=torch.bool),  # (row,)
         "own_keys": None,
@@ -195,7 +195,7 @@ def carry_out(model: Any, plan: Plan) -> Outcome:
     return outcome
 
 
-def sites_of(plan: Plan, layer: int) -> set[str]:
+def sites_of(plan: TracePlan, layer: int) -> set[str]:
     """The sites of a layer at which there is something to do."""
     sites = {site for at, site in plan["writes"] if at == layer}
     sites |= {site for at, site, _ in plan["reads"] if at == layer}
@@ -212,7 +212,7 @@ def part(parent: Any, path: str) -> Any:
     return parent
 
 
-def visit(layer: Any, plan: Plan, outcome: Outcome, number: int, site: str) -> None:
+def visit(layer: Any, plan: TracePlan, outcome: TraceOutcome, number: int, site: str) -> None:
     """Pass the value at a site of a layer to `apply_plan`, and put the result back if it is a new tensor."""
     shape = plan["shape"]["parts"][min(number, len(plan["shape"]["parts"]) - 1)]
     if site in IN_ATTENTION:
@@ -232,7 +232,7 @@ def visit(layer: Any, plan: Plan, outcome: Outcome, number: int, site: str) -> N
         setattr(place, end, (new, *raw[1:]) if isinstance(raw, tuple) else new)
 
 
-def as_site(own: Tensor, plan: Plan, shape: LayerShape, site: str) -> Tensor:
+def as_site(own: Tensor, plan: TracePlan, shape: LayerShape, site: str) -> Tensor:
     """The model's own tensor as (row, head, position, width), or (row, position, width) without heads."""
     if site == "resid" and plan["shape"]["streams"] > 1:  # (stream, row, position, width)
         return torch.cat(own.unbind(), dim=-1)
@@ -251,7 +251,7 @@ def as_site(own: Tensor, plan: Plan, shape: LayerShape, site: str) -> Tensor:
     return own
 
 
-def as_own(value: Tensor, own: Tensor, plan: Plan, shape: LayerShape, site: str) -> Tensor:
+def as_own(value: Tensor, own: Tensor, plan: TracePlan, shape: LayerShape, site: str) -> Tensor:
     """The inverse of `as_site`."""
     if site == "resid" and plan["shape"]["streams"] > 1:
         return torch.stack(value.chunk(plan["shape"]["streams"], dim=-1))
@@ -265,7 +265,7 @@ def as_own(value: Tensor, own: Tensor, plan: Plan, shape: LayerShape, site: str)
     return torch.cat([blocks[..., :start], chosen, blocks[..., stop:]], dim=-1).reshape(own.shape)
 
 
-def apply_plan(plan: Plan, outcome: Outcome, layer: int, site: str, value: Tensor) -> Tensor:
+def apply_plan(plan: TracePlan, outcome: TraceOutcome, layer: int, site: str, value: Tensor) -> Tensor:
     """Write what the plan writes at a site, then read what it reads. Returns the same object if nothing is written."""
     writes = plan["writes"].get((layer, site), [])
     own = [write for write in writes if write["own"]]
@@ -289,7 +289,9 @@ def apply_plan(plan: Plan, outcome: Outcome, layer: int, site: str, value: Tenso
     return edited
 
 
-def note_changes(plan: Plan, outcome: Outcome, site: str, writes: list[Write], before: Tensor, after: Tensor) -> None:
+def note_changes(
+    plan: TracePlan, outcome: TraceOutcome, site: str, writes: list[Write], before: Tensor, after: Tensor
+) -> None:
     """Note the rows in which some writes changed a value that a read can see."""
     for write in writes:
         index = tuple(axis.to(before.device) for axis in write["index"])

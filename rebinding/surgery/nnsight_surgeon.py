@@ -25,10 +25,10 @@ from rebinding.surgery.calling import hold
 from rebinding.surgery.memory import PROMPTS
 from rebinding.surgery.nnsight_sites import (
     LayerShape,
-    Outcome,
-    Plan,
+    ModelShape,
     Remote,
-    Shape,
+    TraceOutcome,
+    TracePlan,
     Write,
     carry_out,
     library_attention,
@@ -110,7 +110,7 @@ class NNsightSurgeon:
         check_changed(call.must_change, results.changed_rows())
         return results.ordered()
 
-    def _plan(self, call: calls.Plan, rows: Tensor, frozen: list[Tensor] | None) -> Plan:
+    def _plan(self, call: calls.Plan, rows: Tensor, frozen: list[Tensor] | None) -> TracePlan:
         """The plan of a trace over some rows of a call."""
         prompts, source = call.source[rows].unique(return_inverse=True)
         places = torch.arange(rows.numel())
@@ -124,7 +124,7 @@ class NNsightSurgeon:
         }
 
     @torch.no_grad()
-    def _trace(self, tokens: Tensor, plan: Plan) -> Outcome:
+    def _trace(self, tokens: Tensor, plan: TracePlan) -> TraceOutcome:
         if self.remote is not False:
             return trace(self.model, tokens, plan, self.remote)
         module = self.model._module
@@ -184,7 +184,7 @@ def _repeats_keys(attention: nn.Module) -> bool:
     return any(hasattr(sys.modules[kind.__module__], "repeat_kv") for kind in type(attention).__mro__)
 
 
-def trace(model: Any, tokens: Tensor, plan: Plan, remote: Remote) -> Outcome:
+def trace(model: Any, tokens: Tensor, plan: TracePlan, remote: Remote) -> TraceOutcome:
     """One forward pass, local or remote, with the writes and reads of a plan."""
     carrier: dict[str, Any] = {} if remote is False else {"remote": remote}
     carrier = {"backend": remote} if isinstance(remote, Backend) else carrier
@@ -224,7 +224,7 @@ def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Writ
     return writes
 
 
-def shape_of(anatomy: Anatomy) -> Shape:
+def shape_of(anatomy: Anatomy) -> ModelShape:
     """The part of a model's anatomy that a trace needs."""
     return {
         "layers": anatomy.layers,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy, LayerParts
-from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.attention import AttentionStage, SharedPrefix
 from rebinding.surgery.calling import rule_keywords, watch_module
 from rebinding.surgery.recording import (
     LAYER_ARGUMENTS,
@@ -76,7 +76,7 @@ class _Recorder:
     def keep(self, site: str, layer: int, value: Tensor) -> None:
         self.sites.setdefault(site, {})[layer] = value.detach()
 
-    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+    def see(self, layer: int, stage: AttentionStage, value: Tensor) -> Tensor:
         if stage == "z" and self.fixed_z is not None:
             value = self.fixed_z[layer][:, self.begin :].to(value)[None].expand_as(value)
         if stage in self.sites_to_keep:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy, LayerParts
-from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.attention import AttentionStage, SharedPrefix
 from rebinding.surgery.batch import WRITABLE, Batch, RawHeads, Results, rewritten
 from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module
 from rebinding.surgery.plan import ORDER
@@ -59,7 +59,7 @@ class LayerRules:
             return None
         return shared_prefix(self.batch.recording, layer, self.batch.source[: self.n_active], self.batch.begin)
 
-    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+    def see(self, layer: int, stage: AttentionStage, value: Tensor) -> Tensor:
         if stage in ("keys", "values"):
             return value
         site: Any = stage

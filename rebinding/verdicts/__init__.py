@@ -20,13 +20,13 @@ from rebinding.verdicts.gates import (
     requirement,
     slot_mass,
 )
-from rebinding.verdicts.outcome import Family, Outcome, Verdict, family, invalid, not_applicable, reported
+from rebinding.verdicts.outcome import FamilyOfClaims, Outcome, Verdict, family, invalid, not_applicable, reported
 from rebinding.verdicts.sets import absence, emptiness, overlap, rank_overlap
 from rebinding.verdicts.values import value, value_unidentified
 
 __all__ = [
     "Estimate",
-    "Family",
+    "FamilyOfClaims",
     "Gate",
     "GateFailed",
     "Outcome",

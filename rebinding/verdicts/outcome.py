@@ -169,7 +169,7 @@ def needed_units(rule: Callable[[Estimate], Outcomes], estimate: Estimate) -> in
 
 
 @dataclass(frozen=True)
-class Family:
+class FamilyOfClaims:
     """The global statement over a run.
 
     Of `judged` claims, if all were true, `expected_false_alarms` would be NOT REPLICATED by luck (an upper bound: the
@@ -193,7 +193,7 @@ class Family:
         return f"{luck}; {len(self.rejected)} not replicated, surely so after Holm's correction: {stand}"
 
 
-def family(verdicts: Mapping[str, Verdict], *, level: float = 0.05) -> Family:
+def family(verdicts: Mapping[str, Verdict], *, level: float = 0.05) -> FamilyOfClaims:
     """Holm's correction over the rejecting tests of all judged claims (any dependence between them is allowed)."""
     judged = {name: verdict for name, verdict in verdicts.items() if verdict.judged and verdict.kind != "report"}
     p_values = {name: verdict.p_value for name, verdict in judged.items() if verdict.p_value is not None}
@@ -203,4 +203,4 @@ def family(verdicts: Mapping[str, Verdict], *, level: float = 0.05) -> Family:
         adjusted = {name: float(p) for name, p in zip(p_values, corrected, strict=True)}
     rejected = tuple(name for name, verdict in judged.items() if verdict.outcome == "NOT REPLICATED")
     surviving = tuple(name for name in rejected if adjusted.get(name, 1.0) <= level)
-    return Family(level, len(judged), level * len(judged), rejected, surviving, adjusted)
+    return FamilyOfClaims(level, len(judged), level * len(judged), rejected, surviving, adjusted)

@@ -31,7 +31,7 @@ from rebinding.verdicts.outcome import (
 
 
 @dataclass(frozen=True)
-class Reference:
+class PrintedReference:
     """A printed number as the rule uses it: a mean over `n` units and `draws` draws."""
 
     value: Array | float
@@ -48,7 +48,7 @@ class Reference:
         return self.value - half, self.value + half
 
 
-def difference(measurement: Estimate, paper: Reference, level: float) -> tuple[Array, Array]:
+def difference(measurement: Estimate, paper: PrintedReference, level: float) -> tuple[Array, Array]:
     """Interval of ours - paper, recovered from the two intervals (Newcombe's method; exact for normal means).
 
     Ours is a safe one: with Wilson's alone one share in ten is refuted wrongly below 24 prompts."""
@@ -60,7 +60,7 @@ def difference(measurement: Estimate, paper: Reference, level: float) -> tuple[A
     return gap - down - paper.half_width, gap + up + paper.half_width
 
 
-def value_outcomes(measurement: Estimate, paper: Reference, margin: float, level: float = 0.05) -> Outcomes:
+def value_outcomes(measurement: Estimate, paper: PrintedReference, margin: float, level: float = 0.05) -> Outcomes:
     """The rule, for any number of experiments at once."""
     low, high = difference(measurement, paper, 1 - 2 * level)
     within = (low >= -margin) & (high <= margin)
@@ -69,7 +69,7 @@ def value_outcomes(measurement: Estimate, paper: Reference, margin: float, level
     )
 
 
-def p_differs(measurement: Estimate, paper: Reference, margin: float, level: float) -> Array:
+def p_differs(measurement: Estimate, paper: PrintedReference, margin: float, level: float) -> Array:
     """p-value of "the difference before rounding is within +-margin"."""
     low, high = difference(measurement, paper, 1 - 2 * level)
     gap, rounding = measurement.mean - paper.value, paper.half_width
@@ -158,14 +158,14 @@ def _margin(paper: PublishedNumber, margin: float | None) -> float:
     return chosen
 
 
-def _reference(paper: PublishedNumber, unit: Unit, n: int | None, draws: int | None) -> Reference:
+def _reference(paper: PublishedNumber, unit: Unit, n: int | None, draws: int | None) -> PrintedReference:
     n, draws = n or paper.n, draws or paper.draws
     prompts = n if unit in ("prompts", "nested") else draws
     missing = "draws" if unit == "nested" and draws is None else unit if prompts is None else None
     if missing or prompts is None:
         option = "paper_n" if missing == "prompts" else "paper_draws"
         raise ValueError(f"{paper.id}: the paper's number of {missing} is not on record; pass {option}=")
-    return Reference(paper.value, paper.half_width, prompts, draws or 1, paper.proportion and unit == "prompts")
+    return PrintedReference(paper.value, paper.half_width, prompts, draws or 1, paper.proportion and unit == "prompts")
 
 
 def _reason(

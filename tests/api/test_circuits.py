@@ -18,7 +18,7 @@ from rebinding.experiments.paths.request import PAPER, write_stratum
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.prompts import Prompts as StoryPrompts
 from rebinding.experiments.search.measure import search_on
-from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.request import SearchSettings
 from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import CircuitError
 from rebinding.surgery import SurgeryError
@@ -113,7 +113,7 @@ def test_discovery_is_that_of_the_command(planted: rebinding.Model, pairs: Pairs
     bench = Workbench(planted.loaded)
     stories = bench.prompts.design("counterbalanced")
     prompt_set = bench.prompts.draw(stories, range(36), ("noise", "independent"))
-    expected = search_on(bench, prompt_set, Settings()).graph()
+    expected = search_on(bench, prompt_set, SearchSettings()).graph()
     assert len(graph.nodes) > 10
     assert graph.nodes == expected.nodes
     assert [edge[:3] for edge in graph.edges] == [edge[:3] for edge in expected.edges]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.estimate import FILE, Estimate, compare, read_estimate
+from fixtures.estimate import FILE, TimeEstimate, compare, read_estimate
 from rebinding.planted import build
 
 pytest_plugins = ["pytester"]
@@ -115,7 +115,7 @@ KEYS = {"first": ("a", "b"), "second": ("b", "c"), "third": ("a",)}
 
 
 def test_a_request_of_several_rows_counts_once() -> None:
-    estimate = Estimate(LINES, KEYS)
+    estimate = TimeEstimate(LINES, KEYS)
     assert estimate.at_best(["first"]) == 30
     assert estimate.at_best(["first", "second", "third"]) == 60
     assert estimate.at_best(["first", "unknown"]) is None
@@ -123,15 +123,15 @@ def test_a_request_of_several_rows_counts_once() -> None:
 
 def test_the_comparison_states_the_ratio_and_the_rest() -> None:
     """30 s at best took 90 s; the other rows need request c alone, 30 s at best, so 90 s more."""
-    sentence = compare(Estimate(LINES, KEYS), ["first"], ["second", "third"], 90.0)
+    sentence = compare(TimeEstimate(LINES, KEYS), ["first"], ["second", "third"], 90.0)
     assert sentence is not None
     assert "90 s; cost.json says 30 s at best, so 3.0 times as long" in sentence
     assert sentence.endswith("the other 2 take 1.5 minutes")
-    stored = compare(Estimate(LINES, KEYS), ["first"], [], 3.0)
+    stored = compare(TimeEstimate(LINES, KEYS), ["first"], [], 3.0)
     assert stored is not None
     assert "some of it was in the store" in stored
-    assert compare(Estimate(LINES, KEYS), ["unknown"], [], 3.0) is None
-    assert compare(Estimate(LINES, KEYS), [], [], 3.0) is None
+    assert compare(TimeEstimate(LINES, KEYS), ["unknown"], [], 3.0) is None
+    assert compare(TimeEstimate(LINES, KEYS), [], [], 3.0) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"models": [{"name": "m"}]}', '{"models": [{"name": "m", "lines": 3}]}'])
@@ -160,5 +160,5 @@ def test_an_estimate_is_read_as_cost_writes_it(tmp_path: Path) -> None:
         ],
     }
     (tmp_path / FILE).write_text(json.dumps({"models": [model]}))
-    assert read_estimate(tmp_path, "m") == Estimate(LINES, {"first": ("a", "b")})
+    assert read_estimate(tmp_path, "m") == TimeEstimate(LINES, {"first": ("a", "b")})
     assert read_estimate(tmp_path, "other") is None

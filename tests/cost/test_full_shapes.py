@@ -11,7 +11,7 @@ from claims.catalogue import catalogue
 from fixtures.cost import CostedModel
 from rebinding.cost.evidence import PassingGates
 from rebinding.cost.source import CostEngine
-from rebinding.cost.table import Device
+from rebinding.cost.table import Accelerator
 from rebinding.models import ALIASES
 from rebinding.study.gates import EvidenceLog
 from rebinding.study.model_spec import parse_model
@@ -29,7 +29,7 @@ KEPT = 8e9
 def test_every_request_fits_the_shape(alias: str) -> None:
     """Evidence has the requested units, its numbers are finite, and edits change something: else a gate would stop a
     claim."""
-    model, engine = parse_model(alias), CostEngine(Device(int(80e9), 4e14, 3e12))
+    model, engine = parse_model(alias), CostEngine(Accelerator(int(80e9), 4e14, 3e12))
     case, log = ModelUnderTest(model, Settings((model,), engine=engine)), EvidenceLog()
     costed = CostedModel(model, engine, case, Study.of(case, log, PassingGates))
     costs = [costed.cost(row.claim, row.test) for row in catalogue()]

@@ -16,7 +16,7 @@ from rebinding.cost import source
 from rebinding.cost.evidence import PassingGates
 from rebinding.cost.hollow_model import ModelFacts
 from rebinding.cost.source import CostEngine
-from rebinding.cost.table import Device
+from rebinding.cost.table import Accelerator
 from rebinding.evidence import Request
 from rebinding.experiments.paths.request import Paths
 from rebinding.models.loaded_model import owner_of
@@ -72,7 +72,7 @@ def row_requests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowReque
     file, model = tmp_path_factory.mktemp("circuit") / "circuit.json", parse_model("gemma2-9b")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source, "model_facts", small)
-        costs = CostEngine(Device(int(80e9), 4e14, 3e12))
+        costs = CostEngine(Accelerator(int(80e9), 4e14, 3e12))
         owner = owner_of(costs.loaded_model(model.name, dtype="bfloat16", device="auto", store=None))
         save(HEADS, owner, file)
         case, log = (

@@ -11,7 +11,7 @@ import pytest
 from rebinding.cost.blocks import first_block
 from rebinding.cost.fake_device import FakeDevice, fake_accelerator
 from rebinding.cost.source import CostSource, NotCosted
-from rebinding.cost.table import Costs, Line, ModelSize, grouped
+from rebinding.cost.table import CostLine, Costs, ModelSize, grouped
 from rebinding.evidence import Request
 from rebinding.experiments.binding.conditions import Shift
 from rebinding.experiments.binding.request import request_shifts
@@ -217,7 +217,7 @@ def test_words_make_little_difference(source: CostSource) -> None:
         assert flops[0] == pytest.approx(sum(flops) / len(flops), rel=TOLERANCE), name
 
 
-def _cost(source: CostSource, request: Request) -> Line:
+def _cost(source: CostSource, request: Request) -> CostLine:
     source.get(request)
     return source.lines[request.key]
 
@@ -247,7 +247,7 @@ def test_a_search_is_not_costed(source: CostSource) -> None:
 
 
 def test_memory_counts_what_earlier_requests_keep() -> None:
-    line = Line("a", 10, 1, 5, 1.0, 2.0, 3.0, 60.0, temporary_bytes=7, retained_bytes=100)
+    line = CostLine("a", 10, 1, 5, 1.0, 2.0, 3.0, 60.0, temporary_bytes=7, retained_bytes=100)
     costs = Costs(
         ModelSize("m", 83, weights=1000),
         (line, replace(line, name="b", retained_bytes=0), replace(line, retained_bytes=3)),

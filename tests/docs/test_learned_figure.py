@@ -12,7 +12,7 @@ import pytest
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import QK, K, Q
 from rebinding.experiments.binding.summary import summary
-from rebinding.report.folder import Model, Run
+from rebinding.report.folder import Model, ReportedRun
 from tests.experiments.binding.setup import random_model
 from tests.report.folders import make_row
 
@@ -58,8 +58,8 @@ def test_the_table_has_a_verdict_and_an_estimate_per_model() -> None:
     )
     names = (SMOLLM2, GEMMA, "the run as a whole")
     models = tuple(Model(number, {"name": name}, Path()) for number, name in enumerate(names))
-    assert [model.name for model in learned.learned(Run({}, {}, models, rows))] == [SMOLLM2, GEMMA]
-    assert list(learned.table(Run({}, {}, models, rows))) == [
+    assert [model.name for model in learned.learned(ReportedRun({}, {}, models, rows))] == [SMOLLM2, GEMMA]
+    assert list(learned.table(ReportedRun({}, {}, models, rows))) == [
         "| row | `smollm2-all-0` | `gemma3-270m-all-1` |",
         "|---|---|---|",
         "| `binding.qk_cancels` | no -0.22 | invalid (group_present) |",

@@ -23,7 +23,13 @@ from rebinding.experiments.circuit.request import (
 from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, request_paths
 from rebinding.experiments.prompts import Prompts, draw_noise_pairs
 from rebinding.experiments.roles.request import request_interchange, request_random_interchange
-from rebinding.experiments.search.request import Losses, Settings, Step, request_crossings, request_searched_circuit
+from rebinding.experiments.search.request import (
+    Losses,
+    SearchSettings,
+    Step,
+    request_crossings,
+    request_searched_circuit,
+)
 from rebinding.experiments.static import request_stories_without_swap
 from rebinding.experiments.tracing.request import (
     Answered,
@@ -97,7 +103,7 @@ KINDS: Mapping[str, Make] = {
     "random groups": partial(
         request_random_interchange, n=N, group="B", conventions=builtin_procedure("published").roles
     ),
-    "step": lambda p, d, h: Step(noise(p), (), None, Settings()),
+    "step": lambda p, d, h: Step(noise(p), (), None, SearchSettings()),
     "losses": lambda p, d, h: Losses(noise(p)),
     "crossings": partial(request_crossings, n=N),
     "searched circuit": partial(request_searched_circuit, n=N),

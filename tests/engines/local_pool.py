@@ -8,7 +8,7 @@ from random import Random
 
 from rebinding.engines.distributed import DistributedEngine
 from rebinding.engines.on_ray import RayWorkerPool
-from rebinding.engines.worker import Address, Outcome, Task, Worker, pack
+from rebinding.engines.worker import Address, Task, TaskOutcome, Worker, pack
 from rebinding.evidence.store import Activations
 
 
@@ -34,7 +34,7 @@ class LocalPool(RayWorkerPool):
         self.log.append((worker, task))
         self.max_running = max(self.max_running, len(self.running))
 
-    def take(self) -> Iterator[tuple[int, Outcome]]:
+    def take(self) -> Iterator[tuple[int, TaskOutcome]]:
         worker = self.order.choice(sorted(self.running))
         task, tensors = pickle.loads(self.running.pop(worker))
         yield worker, pickle.loads(pack(self.workers[worker].run_task(task, tensors)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from claims.catalogue import claims
 from rebinding.learned.shelf import learned_models
-from rebinding.report.folder import Run
+from rebinding.report.folder import ReportedRun
 from tests.real.judged import lacking
 from tests.report.folders import make_row
 
@@ -16,11 +16,11 @@ ROWS = sorted(claim.id for claim in claims() if not claim.long)
 HEADLINE_ROWS = sorted(claim.id for claim in claims() if claim.headline)
 
 
-def make_run(verdicts: dict[tuple[str, str], str]) -> Run:
+def make_run(verdicts: dict[tuple[str, str], str]) -> ReportedRun:
     """Every row REPLICATED on every model, except those in `verdicts`; a row with "" is missing."""
     outcomes = {(name, row): "REPLICATED" for name in NAMES for row in ROWS} | verdicts
     claims = tuple(make_row(row, name, verdict=verdict) for (name, row), verdict in outcomes.items() if verdict)
-    return Run({}, {}, (), claims)
+    return ReportedRun({}, {}, (), claims)
 
 
 def test_a_whole_run_lacks_nothing() -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rebinding.learned import lora
-from rebinding.learned.lora import Adapter, Pair
+from rebinding.learned.lora import Adapter, LoraPair
 from tests.close import agree, is_changed
 from tests.families.models import RandomModel
 from tests.learned.small import model
@@ -37,7 +37,7 @@ def random_adapter(base: Any, *, seed: int = 0, rounded: bool = False) -> Adapte
 
     return replace(
         adapter,
-        pairs={name: Pair(random_like(pair.down), random_like(pair.up)) for name, pair in adapter.pairs.items()},
+        pairs={name: LoraPair(random_like(pair.down), random_like(pair.up)) for name, pair in adapter.pairs.items()},
     )
 
 

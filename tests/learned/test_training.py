@@ -23,8 +23,8 @@ from rebinding.learned.training import (
     ORDERS,
     Order,
     Recipe,
-    Step,
     Training,
+    TrainingStep,
     curriculum,
     words,
 )
@@ -126,7 +126,7 @@ def test_an_interrupted_run_ends_where_a_whole_one_does(tmp_path: Path, monkeypa
     full = training(SHORT)
     full.run(tmp_path / "whole", lambda number, step: None)
 
-    def pulled(number: int, step: Step) -> None:
+    def pulled(number: int, step: TrainingStep) -> None:
         if number == 3:
             raise _Stop
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rebinding.__main__ import main
 from rebinding.learned import lora
-from rebinding.learned.lora import Adapter, Pair
+from rebinding.learned.lora import Adapter, LoraPair
 from rebinding.models import LoadedModel, errors, load
 from rebinding.models.checkpoint import read_description
 from rebinding.models.names import Origin, of_base, origin
@@ -36,7 +36,7 @@ def write(folder: Path, base: str, loaded_model: LoadedModel) -> dict[str, Tenso
             (0.1 * torch.randn(*shape, generator=dice)).bfloat16()
             for shape in ((RANK, module.in_features), (module.out_features, RANK))
         )
-        pairs[name] = Pair(lora_a, lora_b)
+        pairs[name] = LoraPair(lora_a, lora_b)
         terms = [torch.outer(lora_b[:, rank].double(), lora_a[rank].double()) for rank in range(RANK)]
         deltas[f"{name}.weight"] = ALPHA / RANK * torch.stack(terms).sum(dim=0)  # (out, in)
     lora.write(folder, Adapter(pairs, RANK, ALPHA, base))

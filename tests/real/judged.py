@@ -15,7 +15,7 @@ from pathlib import Path
 
 from claims.catalogue import claims
 from rebinding.learned.shelf import learned_models
-from rebinding.report.folder import Run, read
+from rebinding.report.folder import ReportedRun, read
 
 DECIDED = ("REPLICATED", "NOT REPLICATED", "REPORTED")
 HEADLINE = "--headline"
@@ -23,7 +23,7 @@ MINIMUM = 1 / 3
 """The share of rows that must be decided on each model."""
 
 
-def lacking(run: Run, headline: bool = False) -> list[str]:
+def lacking(run: ReportedRun, headline: bool = False) -> list[str]:
     """What is wrong with a run: rows without a verdict, and models on which too few are decided."""
     expected = {claim.id for claim in claims() if (claim.headline if headline else not claim.long)}
     rows = []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fixtures.judging import judge_after_gates
-from rebinding.experiments.ablation import Variant
+from rebinding.experiments.ablation import VariantName
 from rebinding.experiments.binding.summary import Array, shift
 from rebinding.experiments.circuit.summary import of_circuit
 from rebinding.experiments.roles.summary import of_group
@@ -38,7 +38,7 @@ def group(name: str, study: Study) -> Array:
     return of_group(study.roles(row("roles.b_is_the_pointer").claim, "pointer"), name, "pointed_object")
 
 
-def margin(which: Variant, study: Study) -> Array:
+def margin(which: VariantName, study: Study) -> Array:
     return of_circuit(study.ablate_circuit(row("circuit.near_full").claim), which, "margin")
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
 from rebinding.verdicts.estimates import Array, Estimate, estimate
 from rebinding.verdicts.outcome import Outcomes
-from rebinding.verdicts.values import Reference, value_outcomes
+from rebinding.verdicts.values import PrintedReference, value_outcomes
 
 Sampler: TypeAlias = Callable[[np.random.Generator, tuple[int, ...]], Array]
 SAMPLERS: Mapping[str, Sampler] = {
@@ -85,7 +85,7 @@ JUDGES: Mapping[str, Judge] = {
     "effect": lambda data, truth, margin: effect_outcomes(_shift_mean(data, truth), margin),
     "no-effect": lambda data, truth, margin: no_effect_outcomes(_shift_mean(data, truth), margin),
     "value": lambda data, truth, margin: value_outcomes(
-        _shift_mean(data, truth), Reference(data.papers, 0.005, PAPER_N, 1, False), margin
+        _shift_mean(data, truth), PrintedReference(data.papers, 0.005, PAPER_N, 1, False), margin
     ),
 }
 """A rule, told samples, the true mean, and the margin. (An ordering is an effect of paired differences.)"""

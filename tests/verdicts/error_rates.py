@@ -21,7 +21,7 @@ from rebinding.task.words import Vocabulary
 from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
 from rebinding.verdicts.estimates import Array, Estimate, estimate
 from rebinding.verdicts.outcome import Outcomes
-from rebinding.verdicts.values import Reference, value_outcomes
+from rebinding.verdicts.values import PrintedReference, value_outcomes
 from tests.verdicts.characteristics import PAPER_N, SAMPLERS, Sampler
 
 EXPERIMENTS = 10_000
@@ -64,7 +64,9 @@ def judge_at_edges(experiments: Experiments) -> Iterator[Outcomes]:
         shifted = replace(measurement, mean=measurement.mean + edge)
         yield no_effect_outcomes(shifted, MARGIN)
         if papers is not None:
-            yield value_outcomes(shifted, Reference(papers, 0.005, PAPER_N, measurement.draws or 1, False), MARGIN)
+            yield value_outcomes(
+                shifted, PrintedReference(papers, 0.005, PAPER_N, measurement.draws or 1, False), MARGIN
+            )
 
 
 # Prompts: values without bounds, and prompts that share words

@@ -6,7 +6,7 @@ from scipy import stats
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
 from rebinding.verdicts.estimates import estimate
-from rebinding.verdicts.values import Reference, difference
+from rebinding.verdicts.values import PrintedReference, difference
 
 RNG = np.random.default_rng(20)
 
@@ -37,7 +37,7 @@ def test_booleans_get_wilson_and_the_safe_interval_contains_the_exact_one():
 @pytest.mark.parametrize(("hits", "paper"), [(267, 260), (300, 290), (3, 10), (300, 300)])
 def test_difference_of_proportions_contains_newcombes(hits, paper):
     """Ours is the exact interval where Wilson's is shorter."""
-    reference = Reference(paper / 300, half_width=0.0, n=300, draws=1, binomial=True)
+    reference = PrintedReference(paper / 300, half_width=0.0, n=300, draws=1, binomial=True)
     actual = difference(estimate(np.arange(300) < hits, unit="prompts"), reference, 0.9)
     expected = confint_proportions_2indep(hits, 300, paper, 300, method="newcomb", compare="diff", alpha=0.1)
     assert expected[0] - 0.01 < actual[0] <= expected[0] + 1e-12
@@ -47,7 +47,7 @@ def test_difference_of_proportions_contains_newcombes(hits, paper):
 def test_difference_of_means_adds_both_errors_and_the_rounding():
     values = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])
     measurement = estimate(values, unit="prompts")
-    low, high = difference(measurement, Reference(0.5, half_width=0.05, n=20, draws=1, binomial=False), 0.95)
+    low, high = difference(measurement, PrintedReference(0.5, half_width=0.05, n=20, draws=1, binomial=False), 0.95)
     error = values.std(ddof=1) * np.sqrt(1 / 5 + 1 / 20)
     half = stats.t.ppf(0.975, 4) * error + 0.05
     assert (float(low), float(high)) == pytest.approx((-0.5 - half, -0.5 + half))

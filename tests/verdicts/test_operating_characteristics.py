@@ -11,7 +11,7 @@ from scipy import stats
 from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
 from rebinding.verdicts.estimates import estimate
 from rebinding.verdicts.outcome import needed_units
-from rebinding.verdicts.values import Reference, value_outcomes
+from rebinding.verdicts.values import PrintedReference, value_outcomes
 from tests.verdicts.simulation import REPETITIONS, rate_is_at_least, rate_is_at_most, share
 
 MARGIN = 0.2
@@ -24,7 +24,7 @@ def normal(n, mean, seed, spread=1.0):
 def paper_mean(n, seed, spread=1.0):
     """What a paper that measured the same thing on `n` prompts of its own would print, to two decimals."""
     printed = np.random.default_rng(seed).normal(0, spread / np.sqrt(n), REPETITIONS).round(2)
-    return Reference(printed, half_width=0.005, n=n, draws=1, binomial=False)
+    return PrintedReference(printed, half_width=0.005, n=n, draws=1, binomial=False)
 
 
 def test_power_of_the_value_rule_is_what_normal_theory_says():
@@ -51,7 +51,9 @@ def test_proportions_exactly_over_every_pair_of_counts(truth, ours_n):
     counts, paper_counts = np.arange(ours_n + 1), np.arange(301)
     measurement = estimate(np.tri(ours_n + 1, ours_n, -1, dtype=bool), unit="prompts")  # row k has k hits
     likely = [k for k in paper_counts if stats.binom.pmf(k, 300, truth) > 1e-9]
-    outcomes = np.array([value_outcomes(measurement, Reference(k / 300, 0.005, 300, 1, True), 0.10) for k in likely])
+    outcomes = np.array(
+        [value_outcomes(measurement, PrintedReference(k / 300, 0.005, 300, 1, True), 0.10) for k in likely]
+    )
     paper = stats.binom.pmf(likely, 300, truth)[:, None]
 
     def probability(outcome, p):
@@ -110,7 +112,7 @@ def test_a_printed_share_is_rarely_refuted_wrongly(n, paper):
 
 def share_printed(hits):
     """What a paper prints of 300 prompts, to two decimals."""
-    return Reference(round(hits / 300, 2), half_width=0.005, n=300, draws=1, binomial=True)
+    return PrintedReference(round(hits / 300, 2), half_width=0.005, n=300, draws=1, binomial=True)
 
 
 @pytest.mark.parametrize("n", [*range(5, 120), 300])

@@ -13,7 +13,7 @@ from rebinding.verdicts import effect, effect_nowhere, effect_somewhere, family,
 from rebinding.verdicts.effects import effect_outcomes
 from rebinding.verdicts.estimates import estimate
 from rebinding.verdicts.sentences import Part, all_of
-from rebinding.verdicts.values import Reference, value_outcomes
+from rebinding.verdicts.values import PrintedReference, value_outcomes
 from tests.verdicts.simulation import rate_is_at_most, share
 
 RUNS = 1500
@@ -39,7 +39,7 @@ def test_a_difference_that_does_not_count_is_never_a_refutation() -> None:
     for n in (30, 300, 1000, 3000):
         measurement = estimate(np.random.default_rng(n).normal(0.75, 2.0, (RUNS, n)), unit="prompts")
         papers = np.random.default_rng(n + 1).normal(0, 2.0 / np.sqrt(n), RUNS).round(2)
-        outcomes = value_outcomes(measurement, Reference(papers, 0.005, n, 1, False), 1.0)
+        outcomes = value_outcomes(measurement, PrintedReference(papers, 0.005, n, 1, False), 1.0)
         assert share(outcomes, "NOT REPLICATED") <= rate_is_at_most(0.05, RUNS)
     assert share(outcomes, "REPLICATED") >= 0.9
 

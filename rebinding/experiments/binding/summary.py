@@ -35,7 +35,7 @@ from rebinding.verdicts import require, slot_mass
 from rebinding.verdicts.gates import LEAST_MASS
 
 Array: TypeAlias = npt.NDArray[np.float64]
-Readout: TypeAlias = Sequence[KeyKind] | Literal["tied"]
+ReadoutKinds: TypeAlias = Sequence[KeyKind] | Literal["tied"]
 When: TypeAlias = Literal["before", "after"]
 WHEN: tuple[When, When] = ("before", "after")
 MEASURES = ("dR", "dlogit", "switch", "dR_summed", "switch_example")
@@ -45,7 +45,7 @@ CASE = ["prompt", "i", "j", "correct", "condition", "draw"]
 """The columns that identify an example of a condition; each has a row per head."""
 
 
-def readout_of(evidence: Evidence) -> Readout:
+def readout_of(evidence: Evidence) -> ReadoutKinds:
     """The read-out set of the request; by default both kinds."""
     return "tied" if evidence.settings.get("request", {}).get("read") == "shifted" else KINDS
 
@@ -55,7 +55,7 @@ def epsilon_of(evidence: Evidence) -> float:
     return float(evidence.settings.get("request", {}).get("epsilon", EPS))
 
 
-def masses(evidence: Evidence, when: When, readout: Readout | None = None) -> Array:
+def masses(evidence: Evidence, when: When, readout: ReadoutKinds | None = None) -> Array:
     """M of every row of the evidence: (row, slot)."""
     readout = readout or readout_of(evidence)
     rows, slots = evidence.rows, int(evidence.settings["slots"])
@@ -76,7 +76,7 @@ def _summed(rows: pd.DataFrame, when: str, kinds: Sequence[str], slots: int) -> 
     return total
 
 
-def per_head(evidence: Evidence, *, readout: Readout | None = None, eps: float | None = None) -> pd.DataFrame:
+def per_head(evidence: Evidence, *, readout: ReadoutKinds | None = None, eps: float | None = None) -> pd.DataFrame:
     """dR and switch of every example and head."""
     rows, eps = evidence.rows, epsilon_of(evidence) if eps is None else eps
     i, j = rows["i"].to_numpy(), rows["j"].to_numpy()
@@ -87,7 +87,7 @@ def per_head(evidence: Evidence, *, readout: Readout | None = None, eps: float |
     return table
 
 
-def per_example(evidence: Evidence, *, readout: Readout | None = None, eps: float | None = None) -> pd.DataFrame:
+def per_example(evidence: Evidence, *, readout: ReadoutKinds | None = None, eps: float | None = None) -> pd.DataFrame:
     """All measures of every example, condition and draw; `switch` is the share of heads that switch."""
     eps = epsilon_of(evidence) if eps is None else eps
     table = per_head(evidence, readout=readout, eps=eps).groupby(CASE, sort=False)[["dR", "switch"]].mean()
@@ -101,7 +101,7 @@ def per_example(evidence: Evidence, *, readout: Readout | None = None, eps: floa
 
 
 def summary(
-    evidence: Evidence, *, readout: Readout | None = None, eps: float | None = None, only_correct: bool = False
+    evidence: Evidence, *, readout: ReadoutKinds | None = None, eps: float | None = None, only_correct: bool = False
 ) -> pd.DataFrame:
     """The table of the section: every condition's means, over examples and draws.
 

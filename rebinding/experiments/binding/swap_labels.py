@@ -135,7 +135,7 @@ def measure_label_exchange(bench: Workbench, request: LabelExchange) -> Evidence
 
 
 @dataclass(frozen=True, eq=False)
-class Cases:
+class LabelCases:
     """The prompts of a block with slots i and j, the labels that name them (case, 2) and their objects (case, 2)."""
 
     prompts: Sequence[Encoded]
@@ -146,16 +146,16 @@ class Cases:
     objects: Tensor
 
 
-def _cases(bench: Workbench, request: LabelExchange, prompts: Sequence[Encoded], ids: Sequence[int]) -> Cases:
+def _cases(bench: Workbench, request: LabelExchange, prompts: Sequence[Encoded], ids: Sequence[int]) -> LabelCases:
     texts = [encoded.prompt for encoded in prompts]
     slots = torch.tensor([(text.answer_slot, text.query_slot) for text in texts])  # (case, i or j)
     words = [[text.story.objects[slot] for slot in pair] for text, pair in zip(texts, slots.tolist(), strict=True)]
     objects = [[bench.prompts.encoder.answer_token(word, request.answers) for word in pair] for pair in words]
     labels = torch.stack([positions(prompts, role) for role in ("swap_partner", "swap_asked")], dim=1)
-    return Cases(prompts, ids, slots[:, 0], slots[:, 1], labels, torch.tensor(objects))
+    return LabelCases(prompts, ids, slots[:, 0], slots[:, 1], labels, torch.tensor(objects))
 
 
-def _run_block(bench: Workbench, request: LabelExchange, cases: Cases, means: Tensor) -> pd.DataFrame:
+def _run_block(bench: Workbench, request: LabelExchange, cases: LabelCases, means: Tensor) -> pd.DataFrame:
     """All sets of directions as variants of one run, the unedited one first."""
     surgeon, heads = bench.surgeon, request.heads
     difference = means[:, cases.j] - means[:, cases.i]  # (draw, case, head, head_dim): makes label i look like label j
@@ -176,7 +176,7 @@ def _run_block(bench: Workbench, request: LabelExchange, cases: Cases, means: Te
 
 def _table(
     request: LabelExchange,
-    cases: Cases,
+    cases: LabelCases,
     draws: int,
     before: tuple[Tensor, Tensor],
     after: tuple[Tensor, Tensor],

@@ -279,7 +279,7 @@ Score = Callable[[Sequence[Circuit]], list[float]]
 
 
 @dataclass(frozen=True)
-class Trial:
+class PruningTrial:
     """One step of a walk: the measure with and without a head, the drop, and whether the head was removed."""
 
     head: CircuitHead
@@ -299,7 +299,7 @@ class Pruned:
     """The pruned circuit, and every trial of the walk."""
 
     circuit: Circuit
-    trials: tuple[Trial, ...]
+    trials: tuple[PruningTrial, ...]
 
 
 def _drop(before: float, without: float, relative: bool) -> float:
@@ -322,12 +322,12 @@ def in_orders(circuit: Circuit, orders: int, seed: int = WALKS) -> list[Circuit]
 def walk(circuits: Sequence[Circuit], score: Score, *, threshold: float = 0.01, relative: bool = False) -> list[Pruned]:
     """Walk through circuits of equal size in parallel: the trials of a step are one batch."""
     remaining, current = list(circuits), score(circuits)
-    trials: list[list[Trial]] = [[] for _ in circuits]
+    trials: list[list[PruningTrial]] = [[] for _ in circuits]
     for step in zip(*(circuit.heads for circuit in circuits), strict=True):
         shorter = [circuit.without([head]) for circuit, head in zip(remaining, step, strict=True)]
         for number, without in enumerate(score(shorter)):
             drop = _drop(current[number], without, relative)
-            trials[number].append(Trial(step[number], current[number], without, drop, drop < threshold))
+            trials[number].append(PruningTrial(step[number], current[number], without, drop, drop < threshold))
             if drop < threshold:
                 remaining[number], current[number] = shorter[number], without
     return [Pruned(circuit, tuple(steps)) for circuit, steps in zip(remaining, trials, strict=True)]

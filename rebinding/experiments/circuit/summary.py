@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.ablation import UNPRUNED, Variant
+from rebinding.experiments.ablation import UNPRUNED, VariantName
 from rebinding.experiments.circuit.request import NOTHING
 from rebinding.experiments.random_draws import has_heads_to_spare
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
@@ -23,7 +23,7 @@ ALONE = 0.5
 """Half of the model's measure, or of the circuit's: the least for a circuit that works alone."""
 
 
-def of_circuit(evidence: Evidence, which: Variant, measure: str) -> Array:
+def of_circuit(evidence: Evidence, which: VariantName, measure: str) -> Array:
     """One measure of the full model or the circuit, by prompt; hits are booleans."""
     return _by_prompt(evidence.rows[evidence.rows["variant"] == which], measure)
 

@@ -289,10 +289,10 @@ def smallest_fall(discovery: Discovery) -> float | None:
     return min(falls, default=None)
 
 
-Make: TypeAlias = Callable[[Prompts, Design, Circuit, int], Paths]
+MakePaths: TypeAlias = Callable[[Prompts, Design, Circuit, int], Paths]
 
 
-def discover_static_circuit(ask: Callable[[Make], Evidence], conventions: CircuitConventions) -> Discovery:
+def discover_static_circuit(ask: Callable[[MakePaths], Evidence], conventions: CircuitConventions) -> Discovery:
     """Find the four groups of static entity tracking; each stage is a request of its own."""
 
     def score(stage: Stage, receivers: Sequence[Head]) -> Evidence:

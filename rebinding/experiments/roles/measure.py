@@ -35,10 +35,10 @@ from rebinding.experiments.roles.request import (
     WORDS,
     Future,
     Interchange,
-    Mode,
-    Place,
     RandomInterchange,
     RolePair,
+    RolesMode,
+    RolesPlace,
 )
 from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
@@ -58,7 +58,7 @@ def run_roles(
     *,
     kind: str,
     token: Callable[[str], int],
-    mode: Mode = "published",
+    mode: RolesMode = "published",
     future: Future = "keep",
     single_heads: bool = True,
     block: int | None = None,
@@ -98,7 +98,7 @@ def run_random_groups(
     surgeon: Surgeon,
     pairs: Sequence[RolePair],
     groups: Sequence[Sequence[Head]],
-    place: Place,
+    place: RolesPlace,
     *,
     token: Callable[[str], int],
     future: Future = "keep",
@@ -154,7 +154,7 @@ def _record(surgeon: Surgeon, pairs: Sequence[RolePair], token: Callable[[str], 
 
 
 def _run_group(
-    block: _Block, heads: tuple[Head, ...], place: Place, future: Future, single_heads: bool
+    block: _Block, heads: tuple[Head, ...], place: RolesPlace, future: Future, single_heads: bool
 ) -> Iterator[pd.DataFrame]:
     """Patch all heads of a group together, and then each alone: the rows of one run."""
     site, role = place
@@ -182,7 +182,7 @@ def _logits(prompts: Sequence[Encoded], words: Tensor) -> Read:
 
 
 def _read(
-    surgeon: Surgeon, recording: Recording, prompts: Sequence[Encoded], heads: Sequence[Head], place: Place
+    surgeon: Surgeon, recording: Recording, prompts: Sequence[Encoded], heads: Sequence[Head], place: RolesPlace
 ) -> Tensor:
     """Patterns or outputs of some heads at a place in unedited prompts: (pair, head, width); narrow heads end in
     zeros."""

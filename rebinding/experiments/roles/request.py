@@ -37,10 +37,10 @@ WHOLE_GROUP = -1
 """Layer and head of the rows in which all heads of a group are patched together."""
 RANDOM_GROUPS = 10
 """Random groups to compare a group of the circuit with."""
-Mode: TypeAlias = Literal["paper", "published", "own_role"]
+RolesMode: TypeAlias = Literal["paper", "published", "own_role"]
 Future: TypeAlias = Literal["keep", "mask"]
-Place: TypeAlias = tuple[Site, str]
-MODES: Mapping[Mode, Mapping[Group, Place]] = MappingProxyType(
+RolesPlace: TypeAlias = tuple[Site, str]
+MODES: Mapping[RolesMode, Mapping[Group, RolesPlace]] = MappingProxyType(
     {
         "paper": dict.fromkeys(ROLE_OF_GROUP, ("pattern", "readout")),
         "published": {group: ("z" if group == "A" else "pattern", role) for group, role in ROLE_OF_GROUP.items()},
@@ -81,7 +81,7 @@ class Interchange(OnPrompts):
 
     KIND: ClassVar[Kind] = ROLES
     counterfactual: Counterfactual
-    mode: Mode
+    mode: RolesMode
     future: Future
     answers: AnswerRule
     groups: tuple[tuple[Group, tuple[Head, ...]], ...]
@@ -113,7 +113,7 @@ class RandomInterchange(OnPrompts):
 
     KIND: ClassVar[Kind] = RANDOM_ROLES
     counterfactual: Counterfactual
-    mode: Mode
+    mode: RolesMode
     future: Future
     answers: AnswerRule
     group: Group

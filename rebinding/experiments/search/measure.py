@@ -22,14 +22,14 @@ from rebinding.evidence.request import EvidenceSource
 from rebinding.experiments.ablation import Ablation, measure_ablation
 from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.search.graph import Graph, Node, part_of
-from rebinding.experiments.search.pairs import Pairs, RecordedPairs, pairs_of, record_pairs
+from rebinding.experiments.search.pairs import RecordedPairs, SearchPairs, pairs_of, record_pairs
 from rebinding.experiments.search.request import (
     CROSSINGS,
     NOISE,
     Crossings,
     Losses,
     SearchedCircuit,
-    Settings,
+    SearchSettings,
     Step,
     search_prompts,
 )
@@ -110,7 +110,7 @@ class RequestedSteps:
         self._blocks = [bench.prompts.add(pairs.part(start, min(start + size, len(prompts.ids)))) for start in starts]
 
     def step(
-        self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
+        self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: SearchSettings
     ) -> Evidence:
         senders = None if allowed is None else tuple(allowed)
         return self._bench.get(Step(self._blocks[block], tuple(receivers), senders, settings))
@@ -122,7 +122,7 @@ class RequestedSteps:
 def search_on(
     bench: Workbench,
     prompts: PromptSet,
-    settings: Settings,
+    settings: SearchSettings,
     deadline: float = float("inf"),
     report: Callable[[str], object] = lambda line: None,
 ) -> Search:
@@ -136,7 +136,7 @@ def search_model(bench: EvidenceSource, name: str) -> Graph:
     if not isinstance(bench, Workbench) or not isinstance(bench.surgeon, TorchSurgeon):
         raise ModelError(f"{name}: {REMOTE_MODEL}")
     stories = bench.prompts.design("counterbalanced")
-    return search_on(bench, search_prompts(bench.prompts, stories), Settings()).graph(
+    return search_on(bench, search_prompts(bench.prompts, stories), SearchSettings()).graph(
         {"design": stories.name, "noise": NOISE}
     )
 
@@ -183,7 +183,7 @@ def _recorded_pairs(bench: Workbench, prompts: PromptSet) -> RecordedPairs:
     return bench.get_or_compute((RecordedPairs, prompts), lambda: record_pairs(surgeon, pairs))
 
 
-def search_pairs(encoder: Encoder, encoded: EncodedPrompts) -> Pairs:
+def search_pairs(encoder: Encoder, encoded: EncodedPrompts) -> SearchPairs:
     """Encoded clean and noise prompts as pairs of a search, with the answer tokens of the clean ones."""
     objects = [story_answers(encoder, prompt) for prompt in encoded.prompts]
     return pairs_of(encoded.request.ids, encoded.prompts, encoded.counterfactuals, objects)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from rebinding.evidence import Evidence
 from rebinding.experiments.path_patching import ReceiverInput, RecordedPrompts, Senders
 from rebinding.experiments.search.graph import Node
-from rebinding.experiments.search.request import LOSSES, Settings
+from rebinding.experiments.search.request import LOSSES, SearchSettings
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Edit, Read, Recording, TorchSurgeon
 from rebinding.surgery.receivers import ReceiverHead, receiver_head
@@ -38,7 +38,7 @@ from rebinding.task.text import names_by_function, names_by_place, token_at
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class SearchPairs:
     """Pairs of prompts with the same wording.
 
     `answers` is (prompt, object): tokens of the story's objects, the right one first. `match` is (prompt, token): the
@@ -68,9 +68,9 @@ class Pairs:
         """Tokens of a prompt."""
         return len(self.places)
 
-    def of(self, where: slice) -> Pairs:
+    def of(self, where: slice) -> SearchPairs:
         """Some of the pairs."""
-        return Pairs(
+        return SearchPairs(
             self.ids[where], self.clean[where], self.noise[where], self.answers[where], self.match[where],
             self.first[where], self.places, self.functions[where], self.stratum_of[where],
         )  # fmt: skip
@@ -83,7 +83,7 @@ class Pairs:
 
 def pairs_of(
     ids: Sequence[int], clean: Sequence[Encoded], noise: Sequence[Encoded], answers: Sequence[Sequence[int]]
-) -> Pairs:
+) -> SearchPairs:
     """Pairs from encoded prompts; `answers` are the tokens of each story's objects, the right one first."""
     places = names_by_place(clean[0].roles, clean[0].pieces)
     for encoded in (*clean, *noise):
@@ -95,7 +95,7 @@ def pairs_of(
                 " single tokens, and one design"
             )
     match = [_match(own, other) for own, other in zip(clean, noise, strict=True)]
-    return Pairs(
+    return SearchPairs(
         tuple(ids), tuple(clean), tuple(noise), torch.tensor(answers), torch.tensor(match),
         first_changes(clean, noise, match), tuple(places),
         tuple(tuple(names_by_function(prompt.roles, places)) for prompt in clean),
@@ -157,7 +157,7 @@ class RecordedPairs(RecordedPrompts):
     """Recorded pairs."""
 
     surgeon: TorchSurgeon
-    pairs: Pairs
+    pairs: SearchPairs
     noise: Recording
 
     @cached_property
@@ -213,7 +213,7 @@ class RecordedPairs(RecordedPrompts):
         return Senders(torch.full_like(head, layer), head, token, prompt)
 
 
-def record_pairs(surgeon: TorchSurgeon, pairs: Pairs) -> RecordedPairs:
+def record_pairs(surgeon: TorchSurgeon, pairs: SearchPairs) -> RecordedPairs:
     """Record the clean and noise prompts of pairs."""
     recording = surgeon.record(token_batch(pairs.clean), keep={"z"})
     noise = surgeon.record(token_batch(pairs.noise), keep={"z"})
@@ -297,7 +297,9 @@ def recorded_receiver(recorded_pairs: RecordedPairs, node: Node) -> RecordedRece
     )
 
 
-def sender_tokens(recorded_pairs: RecordedPairs, receivers: Sequence[RecordedReceiver], settings: Settings) -> Tensor:
+def sender_tokens(
+    recorded_pairs: RecordedPairs, receivers: Sequence[RecordedReceiver], settings: SearchSettings
+) -> Tensor:
     """Where senders may be: up to the receivers, from the first token that differs; (prompt, token)."""
     token = torch.arange(recorded_pairs.pairs.length)
     last = torch.stack([receiver.at for receiver in receivers]).amax(0)  # (prompt,)

@@ -49,7 +49,7 @@ Screen: TypeAlias = Literal["first-order", "none"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class SearchSettings:
     """Which senders are selected, and which are skipped.
 
     A sender is selected if its effect differs significantly from 0 (at error rate `alpha` over all senders of a step)
@@ -83,7 +83,7 @@ class Step(OnPrompts):
     PER_PROMPT: ClassVar[bool] = False
     receivers: tuple[Node, ...]
     allowed: tuple[Node, ...] | None
-    settings: Settings
+    settings: SearchSettings
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Crossings(OnPrompts):
     KIND: ClassVar[Kind] = CROSSINGS
     PER_PROMPT: ClassVar[bool] = False
     searched: PromptSet
-    settings: Settings
+    settings: SearchSettings
 
     @property
     def facets(self) -> Mapping[str, Facet]:
@@ -117,7 +117,7 @@ class SearchedCircuit(OnPrompts):
     KIND: ClassVar[Kind] = SEARCHED
     PER_PROMPT: ClassVar[bool] = False
     searched: PromptSet
-    settings: Settings
+    settings: SearchSettings
     means: Means
     draws: int
 
@@ -136,7 +136,7 @@ def request_crossings(prompts: Prompts, design: Design, circuit: Circuit, n: int
     """Request the crossings in questions about a swapped box, on prompts that the search did not use."""
     balanced = prompts.design("counterbalanced")
     pairs = prompts.draw_with(balanced, prompts.evaluation, n, ("swap_asked",), ("noise", NOISE))
-    return Crossings(pairs, search_prompts(prompts, balanced), Settings())
+    return Crossings(pairs, search_prompts(prompts, balanced), SearchSettings())
 
 
 def request_searched_circuit(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> SearchedCircuit:
@@ -145,4 +145,4 @@ def request_searched_circuit(prompts: Prompts, design: Design, circuit: Circuit,
     balanced, held_out = (prompts.design("counterbalanced", split=split) for split in ("discovery", "evaluation"))
     chosen = prompts.draw_with(held_out, prompts.evaluation, n, ("swap_asked",))
     means = request_means(prompts, balanced, "counterbalanced")
-    return SearchedCircuit(chosen, search_prompts(prompts, balanced), Settings(), means, DRAWS)
+    return SearchedCircuit(chosen, search_prompts(prompts, balanced), SearchSettings(), means, DRAWS)

@@ -36,9 +36,9 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.path_patching import Senders, inputs_above, join_senders, receiver_inputs
 from rebinding.experiments.search.graph import Edge, Graph, Node
 from rebinding.experiments.search.pairs import (
-    Pairs,
     ReceiverChange,
     RecordedPairs,
+    SearchPairs,
     estimate_effects,
     join_changes,
     receiver_change,
@@ -46,7 +46,7 @@ from rebinding.experiments.search.pairs import (
     recorded_receiver,
     sender_tokens,
 )
-from rebinding.experiments.search.request import STEPS, Settings
+from rebinding.experiments.search.request import STEPS, SearchSettings
 from rebinding.experiments.search.summary import Functions, NodeEffect, family, select_senders
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.receivers import InputSite
@@ -78,7 +78,7 @@ def direct_effect(recorded_pairs: RecordedPairs, allowed: Allowed = None) -> pd.
 
 
 def effect_via_receivers(
-    recorded_pairs: RecordedPairs, nodes: Sequence[Node], settings: Settings, allowed: Allowed = None
+    recorded_pairs: RecordedPairs, nodes: Sequence[Node], settings: SearchSettings, allowed: Allowed = None
 ) -> pd.DataFrame:
     """A later step: the effect of senders below the receivers, at every token that some receiver can attend to."""
     receivers = [recorded_receiver(recorded_pairs, node) for node in nodes]
@@ -125,7 +125,7 @@ def _allowed(recorded_pairs: RecordedPairs, allowed: Allowed) -> Iterator[tuple[
 def _receiver_runs(
     recorded_pairs: RecordedPairs,
     senders: Senders,
-    settings: Settings,
+    settings: SearchSettings,
     component: InputSite,
     changes: Sequence[ReceiverChange],
 ) -> pd.DataFrame:
@@ -180,7 +180,7 @@ class Steps(Protocol):
     """Measures numbered blocks of pairs: directly (`MeasuredSteps`), or by requests to an evidence source."""
 
     def step(
-        self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
+        self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: SearchSettings
     ) -> Evidence:
         """The effect of senders on the score via some receivers, in one block; the direct effect if there are none."""
         ...
@@ -195,12 +195,12 @@ class MeasuredSteps:
     """Measures steps block by block; records each block once."""
 
     surgeon: TorchSurgeon
-    pairs: Pairs
+    pairs: SearchPairs
     size: int
     _recorded_blocks: dict[int, RecordedPairs] = field(default_factory=dict)
 
     def step(
-        self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
+        self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: SearchSettings
     ) -> Evidence:
         return step_rows(self._record_block(block), receivers, allowed, settings)
 
@@ -215,7 +215,7 @@ class MeasuredSteps:
 
 
 def step_rows(
-    recorded_pairs: RecordedPairs, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
+    recorded_pairs: RecordedPairs, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: SearchSettings
 ) -> Evidence:
     """One step on one block."""
     rows = (
@@ -230,8 +230,8 @@ def step_rows(
 class Search:
     """A search on some pairs. `deadline` is a time of `time.monotonic`, checked before every block."""
 
-    pairs: Pairs
-    settings: Settings
+    pairs: SearchPairs
+    settings: SearchSettings
     steps: Steps
     deadline: float = float("inf")
     report: Callable[[str], object] = lambda line: None
@@ -320,7 +320,7 @@ class Search:
         return range(-(-len(self.pairs.ids) // self.settings.block))
 
     def _blocks(
-        self, numbers: range, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
+        self, numbers: range, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: SearchSettings
     ) -> Evidence:
         """Measure some blocks in order; stop at the deadline."""
         results = []

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.request import BINDING
-from rebinding.experiments.binding.summary import Readout, per_example, per_head
+from rebinding.experiments.binding.summary import ReadoutKinds, per_example, per_head
 from rebinding.report.figures.figure import (
     LETTERING,
     OKABE_ITO,
@@ -69,7 +69,7 @@ def printed_table(printed: Mapping[str, float]) -> dict[tuple[str, str], float]:
 
 @mpl.rc_context(LETTERING)
 def table_figure(
-    evidence: Evidence, *, readout: Readout | None = None, printed: Mapping[tuple[str, str], float] | None = None
+    evidence: Evidence, *, readout: ReadoutKinds | None = None, printed: Mapping[tuple[str, str], float] | None = None
 ) -> Figure:
     """A panel per measure, a line per condition: our mean with its 95 % interval, and the paper's value."""
     examples = per_example(evidence, readout=readout)
@@ -90,7 +90,7 @@ def table_figure(
 
 @mpl.rc_context(LETTERING)
 def head_figure(
-    evidence: Evidence, *, readout: Readout | None = None, conditions: Sequence[str] = ("q", "k_both", "qk")
+    evidence: Evidence, *, readout: ReadoutKinds | None = None, conditions: Sequence[str] = ("q", "k_both", "qk")
 ) -> Figure:
     """dR of every head, a panel per condition: an average over heads may come from a single head."""
     table = per_head(evidence, readout=readout)

@@ -191,7 +191,7 @@ def _stride(length: int) -> int:
 
 
 Word: TypeAlias = Literal["asked", "partner", "remaining", "donor", "donor2"]
-Exchange: TypeAlias = tuple[tuple[Word, Word], ...]
+WordExchange: TypeAlias = tuple[tuple[Word, Word], ...]
 ModeName: TypeAlias = Literal[
     "context_only",
     "swap_only",
@@ -220,9 +220,9 @@ class TracingMode:
     """
 
     says: str
-    context: Exchange = ()
-    swap: Exchange = ()
-    objects: Exchange = ()
+    context: WordExchange = ()
+    swap: WordExchange = ()
+    objects: WordExchange = ()
     asks: Literal["asked", "partner"] = "asked"
     removes_operations: bool = False
     answer: Literal["changes", "same", "undefined"] = "changes"
@@ -258,9 +258,9 @@ class TracingMode:
         return Prompt(story, question, 0 if self.removes_operations else original.focus)
 
 
-ASKED: Exchange = (("asked", "donor"),)
-PARTNER: Exchange = (("partner", "donor"),)
-PARTNER_TO_REMAINING: Exchange = (("partner", "remaining"),)
+ASKED: WordExchange = (("asked", "donor"),)
+PARTNER: WordExchange = (("partner", "donor"),)
+PARTNER_TO_REMAINING: WordExchange = (("partner", "remaining"),)
 
 TRACING_MODES: Mapping[ModeName, TracingMode] = MappingProxyType(
     {
@@ -330,15 +330,15 @@ def _entity(scene: Scene, word: Word) -> int | None:
             return None
 
 
-def _labels(scene: Scene, edits: Exchange) -> dict[str, str]:
+def _labels(scene: Scene, edits: WordExchange) -> dict[str, str]:
     return _words(scene, edits, scene.label, scene.donor_label)
 
 
-def _objects(scene: Scene, edits: Exchange) -> dict[str, str]:
+def _objects(scene: Scene, edits: WordExchange) -> dict[str, str]:
     return _words(scene, edits, scene.object, scene.donor_object)
 
 
-def _words(scene: Scene, edits: Exchange, own: Callable[[int], str], donor: Callable[[int], str]) -> dict[str, str]:
+def _words(scene: Scene, edits: WordExchange, own: Callable[[int], str], donor: Callable[[int], str]) -> dict[str, str]:
     def text(word: Word) -> str:
         entity = _entity(scene, word)
         return donor(int(word == "donor2")) if entity is None else own(entity)

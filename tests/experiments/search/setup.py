@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search.measure import search_pairs
-from rebinding.experiments.search.pairs import Pairs
+from rebinding.experiments.search.pairs import SearchPairs
 from rebinding.experiments.search.request import NOISE
 from rebinding.task.prompts import Encoder
 
 
-def noise_pairs(encoder: Encoder, ids: Sequence[int]) -> Pairs:
+def noise_pairs(encoder: Encoder, ids: Sequence[int]) -> SearchPairs:
     """The pairs of these ids."""
     prompts = Prompts(encoder)
     pairs = prompts.draw(prompts.design("counterbalanced"), ids, ("noise", NOISE))

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rebinding.experiments.search.graph import Node
-from rebinding.experiments.search.pairs import Pairs, record_pairs
-from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.pairs import SearchPairs, record_pairs
+from rebinding.experiments.search.request import SearchSettings
 from rebinding.experiments.search.search import LARGE, NEGLIGIBLE, direct_effect, effect_via_receivers
 from rebinding.surgery import TorchSurgeon, derive
 from tests.close import MIN_CHANGE_SHARE, allowance
@@ -22,10 +22,10 @@ from tests.surgery.models import FAMILIES, Family, tiny, tokens
 PLACES = (*(f"token {at}" for at in range(12)), "readout")
 MATCH = torch.tensor([[0, 1, 2, 6, 7, 5, 3, 4, 8, 9, 10, 11, 12], list(range(13))])
 RECEIVERS = [Node(3, 2, "readout"), Node(2, 5, "token 9"), Node(3, 0, "token 9")]
-ALL = Settings(min_attention=0.0, screen="none")
+ALL = SearchSettings(min_attention=0.0, screen="none")
 
 
-def make_pairs(family: Family) -> Pairs:
+def make_pairs(family: Family) -> SearchPairs:
     """Two pairs of random prompts that begin alike."""
     ids = tokens(family, n=4)
     ids[2:, :2] = ids[:2, :2]
@@ -33,7 +33,7 @@ def make_pairs(family: Family) -> Pairs:
     clean, noise = (fake_prompts(part, roles) for part in (ids[:2], ids[2:]))
     answers = torch.tensor([[11, 50, 51], [50, 7, 8]])
     no_functions = ((None,) * 13,) * 2
-    return Pairs((7, 8), tuple(clean), tuple(noise), answers, MATCH, torch.tensor([2, 2]), PLACES, no_functions)
+    return SearchPairs((7, 8), tuple(clean), tuple(noise), answers, MATCH, torch.tensor([2, 2]), PLACES, no_functions)
 
 
 @pytest.mark.parametrize("family", sampled(FAMILIES, "llama", "gemma3"))
@@ -90,7 +90,7 @@ def test_slope_error_is_small() -> None:
     recorded = record_pairs(TorchSurgeon(model, derive(model)), make_pairs("llama"))
     key = ["component", "prompt", "layer", "head", "token"]
     full = effect_via_receivers(recorded, RECEIVERS, ALL).set_index(key)
-    settings = Settings(share=0.99, min_attention=0.0)
+    settings = SearchSettings(share=0.99, min_attention=0.0)
     screened = effect_via_receivers(recorded, RECEIVERS, settings).set_index(key)
     assert set(screened.index) < set(full.index)
     matching = full.loc[screened.index]

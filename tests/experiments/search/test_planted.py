@@ -12,8 +12,8 @@ import torch
 from rebinding.experiments.paths.measure import discover, to_noise_pairs
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search.graph import Graph, Node
-from rebinding.experiments.search.pairs import Pairs
-from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.pairs import SearchPairs
+from rebinding.experiments.search.request import SearchSettings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.planted import ARCHITECTURES, MECHANISMS
 from rebinding.surgery import TorchSurgeon, derive
@@ -28,7 +28,7 @@ SHARE = 0.002
 """Of the whole. The weakest planted node is worth 0.005 of it; a decoy 1e-5 at most."""
 PROMPTS = 72
 """Two balanced blocks, eight of each pair of slots: with one, the weakest planted link is not surely there."""
-SETTINGS = Settings(SHARE, block=36)
+SETTINGS = SearchSettings(SHARE, block=36)
 NEGLIGIBLE = 1e-3
 """Of attention. At softness 0.5 links that are heard with 0.06 move 0.009 of the whole; so those that are heard with
 less than 0.001 move less than 0.00015 of it, and an edge needs 0.0002."""
@@ -44,12 +44,12 @@ VARIED_SETTINGS = ("decoys=0", "decoys=10", "softness=0.5", "softness=1")
 
 
 @cache
-def make_pairs(name: str) -> Pairs:
+def make_pairs(name: str) -> SearchPairs:
     return noise_pairs(Encoder(plant(name).tokenizer), range(PROMPTS))
 
 
 @cache
-def find_graph(name: str, settings: Settings = SETTINGS) -> Graph:
+def find_graph(name: str, settings: SearchSettings = SETTINGS) -> Graph:
     model, pairs = plant(name).model, make_pairs(name)
     steps = MeasuredSteps(TorchSurgeon(model, derive(model)), pairs, settings.block)
     return Search(pairs, settings, steps).graph()
@@ -134,7 +134,7 @@ def attention(name: str) -> Callable[[Node, str], float]:
 @pytest.mark.slow
 def test_screening_loses_nothing() -> None:
     """Every token, attended or not, every row, whatever it moves: the same nodes and links."""
-    exact = find_graph("lexical@gemma3", Settings(SHARE, min_attention=0.0, screen="none", block=36))
+    exact = find_graph("lexical@gemma3", SearchSettings(SHARE, min_attention=0.0, screen="none", block=36))
     screened = find_graph("lexical@gemma3")
     assert exact.nodes == screened.nodes
     assert [edge[:3] for edge in exact.edges] == [edge[:3] for edge in screened.edges]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.request import SearchSettings
 from rebinding.experiments.search.search import EDGE_SHARE, MeasuredSteps, Search
 from rebinding.experiments.search.summary import family
 from rebinding.surgery import TorchSurgeon, derive
@@ -30,7 +30,7 @@ def test_skipped_senders_have_almost_no_effect() -> None:
     some."""
     loaded_model = plant("pointer@llama")
     pairs = noise_pairs(Encoder(loaded_model.tokenizer), range(36))
-    settings = Settings(share=SHARE, block=12)
+    settings = SearchSettings(share=SHARE, block=12)
     surgeon = TorchSurgeon(loaded_model.model, derive(loaded_model.model))
     search = Search(pairs, settings, MeasuredSteps(surgeon, pairs, settings.block))
     front = sorted({row.node for row in search._select(search.step([]))}, reverse=True)

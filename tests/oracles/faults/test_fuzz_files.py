@@ -25,7 +25,7 @@ from rebinding.experiments.search import graph
 from rebinding.experiments.search.graph import Edge, Graph, Node
 from rebinding.paper import circuit, procedure
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner
-from rebinding.report.compare import Comparison
+from rebinding.report.compare import ReportComparison
 from rebinding.report.files import CLAIMS, ReportError
 from rebinding.report.folder import read
 from rebinding.report.page import html
@@ -144,7 +144,7 @@ def test_fuzzed_claims_are_read_or_refused(folder: Path, report: Path, content: 
 
     def compared() -> None:
         run = read(report)
-        list(Comparison(run, run).lines())
+        list(ReportComparison(run, run).lines())
 
     refused(compared, ReportError)
 
