@@ -39,7 +39,7 @@ SEEDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class EvidenceEntry:
+class ProvenanceLine:
     """A piece of evidence: its file, its duration, and its prompts."""
 
     name: str
@@ -56,7 +56,7 @@ class EvidenceEntry:
 class Listing:
     """All evidence of a model."""
 
-    pieces: tuple[EvidenceEntry, ...]
+    pieces: tuple[ProvenanceLine, ...]
 
     @property
     def seconds(self) -> float:
@@ -68,11 +68,11 @@ def list_evidence(model: Model) -> Listing:
     return Listing(tuple(describe_evidence(model, name, evidence) for name, evidence in sorted(model.evidence.items())))
 
 
-def describe_evidence(model: Model, name: str, evidence: Evidence) -> EvidenceEntry:
+def describe_evidence(model: Model, name: str, evidence: Evidence) -> ProvenanceLine:
     """One piece. Its prompts are those that have rows, not those that were searched for them."""
     entry = model.about["evidence"][name]
     ids = sorted({int(id) for id in evidence.rows.get("prompt", ())})
-    return EvidenceEntry(
+    return ProvenanceLine(
         name,
         entry["file"],
         float(entry["seconds"]),
