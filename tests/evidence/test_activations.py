@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rebinding.evidence.store import Activations, Store
+from rebinding.experiments import ablation
 from rebinding.experiments.ablation import request_means
 from rebinding.experiments.binding import measure as binding_measure
 from rebinding.experiments.binding.request import request_vectors
-from rebinding.experiments.circuit import measure as circuit_measure
 from rebinding.experiments.circuit.request import request_ablation
 from rebinding.experiments.prompts import DIRECTIONS_ID
 from rebinding.experiments.workbench import Workbench
@@ -68,8 +68,8 @@ def test_means_serve_another_experiment_and_another_run(
         return workbench.get(request).rows["margin"].tolist()
 
     without_store, calls = ablate(None, 4), []
-    mean_z = circuit_measure.mean_z
-    monkeypatch.setattr(circuit_measure, "mean_z", lambda *args: calls.append(1) or mean_z(*args))
+    mean_z = ablation.mean_z
+    monkeypatch.setattr(ablation, "mean_z", lambda *args: calls.append(1) or mean_z(*args))
     ablate(store, 3)
     assert calls == [1]
     assert ablate(store, 4) == without_store
@@ -105,7 +105,7 @@ def test_directions_serve_another_run(loaded_model: LoadedModel, store: Store, m
 
 def test_a_workbench_computes_tensors_once(loaded_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     workbench, calls = bench(loaded_model, None), []
-    monkeypatch.setattr(circuit_measure, "mean_z", lambda *args: calls.append(1) or [torch.ones(1)])
+    monkeypatch.setattr(ablation, "mean_z", lambda *args: calls.append(1) or [torch.ones(1)])
     for design in ("published", "published", "counterbalanced"):
         workbench.tensors(request_means(workbench.prompts, workbench.prompts.design("published"), design))
     assert len(calls) == 2

@@ -20,7 +20,7 @@ from rebinding.experiments.circuit.request import (
     request_pruning,
     request_stream,
 )
-from rebinding.experiments.paths import measure as discovery
+from rebinding.experiments.paths import summary as discovery
 from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, request_paths
 from rebinding.experiments.paths.summary import discover_circuit
 from rebinding.experiments.prompts import Prompts, draw_noise_pairs
