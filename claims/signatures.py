@@ -17,14 +17,8 @@ from functools import partial
 from typing import TypeAlias
 
 from claims.catalogue import GEMMA_2, GEMMA_3
-from claims.conventions import (
-    NO_OP_GATE,
-    mean_exceeds,
-    mean_is_above,
-    mean_is_not_positive,
-    with_attention,
-    with_shared_keys,
-)
+from claims.conventions import NO_OP_GATE, with_attention, with_shared_keys
+from claims.shifts import mean_exceeds, mean_is_above, mean_is_not_positive
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import SOURCE
 from rebinding.experiments.binding.summary import Array, controls, shift

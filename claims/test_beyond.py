@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from claims.catalogue import row
-from claims.conventions import SHARES, circuit_exceeds_random, mean_exceeds, mean_is_above
+from claims.conventions import SHARES, circuit_exceeds_random
+from claims.shifts import mean_exceeds, mean_is_above
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.request import request_exchange
 from rebinding.experiments.binding.summary import shift

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from claims.catalogue import row
-from claims.conventions import exceeds_draws, mean_is_above, mean_is_zero
+from claims.shifts import exceeds_draws, mean_is_above, mean_is_zero
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import Array, shift
 from rebinding.experiments.binding.swap_labels import label_shift, request_label_exchange

@@ -8,17 +8,16 @@ from functools import partial
 import numpy as np
 
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row, rows
-from claims.conventions import (
+from claims.conventions import judge_candidates, printed_number
+from claims.shifts import (
     EVERY_MODEL,
     KEYS,
     OTHER_MODELS,
     PLACE,
     TWICE,
-    judge_candidates,
     mean_exceeds,
     mean_is_above,
     mean_is_zero,
-    printed_number,
     switches,
     unit_of,
 )

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from claims.catalogue import LLAMA_3B, row, rows
-from claims.conventions import PLACE, mean_is_above, mean_is_zero, printed_number, unit_of
+from claims.conventions import printed_number
+from claims.shifts import PLACE, mean_is_above, mean_is_zero, unit_of
 from rebinding.experiments.binding.summary import Array, correct, difference_of_correct, shift
 from rebinding.paper.claim import Claim, Metric
 from rebinding.paper.numbers import PublishedNumber

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
-from claims.conventions import (
-    EVERY_MODEL,
-    OTHER_MODELS,
-    ROW,
-    TWICE,
-    led_by_slot_i,
-    mean_is_not_positive,
-    states_attention,
-)
+from claims.conventions import led_by_slot_i, states_attention
+from claims.shifts import EVERY_MODEL, OTHER_MODELS, ROW, TWICE, mean_is_not_positive
 from claims.signatures import judge_signature, key_dominated, levels, matching
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import shift

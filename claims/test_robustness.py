@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from claims.catalogue import row
-from claims.conventions import circuit_exceeds_random, exceeds_draws, mean_is_above, mean_is_zero
+from claims.conventions import circuit_exceeds_random
+from claims.shifts import exceeds_draws, mean_is_above, mean_is_zero
 from rebinding.experiments.binding.summary import shift
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study

@@ -1,7 +1,8 @@
 """The table of experiments: what can be requested, and the function that computes it.
 
-A request says its name, its columns and its blocks. `rebinding.simulate.source` and `rebinding.report.figures` have
-tables by the same names; `tests/experiments/test_table.py` compares them.
+A request says its name, its columns and its blocks. `rebinding.simulate.source` has a
+table by the same names, and the figures of `rebinding.report.figures` name the experiments that they show;
+`tests/experiments/test_table.py` compares them.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Options:
         "WHICH",
         simulate="the paper's own circuit is simulated",
     )
-    dtype: Dtype | None = option(  # noqa: RUF009
+    dtype: Dtype | None = option(  # noqa: RUF009  # a field, of an alias
         None,
         "number format (default: as published for the paper's models, bfloat16 for others on the"
         " Hub, as saved for folders, else float32)",
@@ -171,22 +171,15 @@ class Options:
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         return cls(**values | lists)
 
-    def given(self, group: str) -> Iterator[tuple[str, Any]]:
-        """The options of a group that differ from their default, with their values."""
-        for flag in flags_of(group):
-            value = getattr(self, name_of(flag))
-            if value != FIELDS[name_of(flag)].default:
-                yield flag, value
-
-    def ignored(self, purpose: Literal["simulate", "cost"]) -> Iterator[tuple[str, str]]:
-        """The options that were given although a run with --simulate, or --cost, would ignore them, and why."""
-        for flag, value in self.given("claims"):
+    def without_effect(self, purpose: Literal["simulate", "cost"]) -> Iterator[tuple[str, str]]:
+        """The options on the command line that a run with --simulate, or --cost, would ignore, and why."""
+        for flag, value in non_defaults(self, *flags_of("claims")):
             reason = FIELDS[name_of(flag)].metadata[purpose]
             if reason and value:
                 yield flag if value is True else f"{flag} {value}", reason
 
 
-FIELDS = {each.name: each for each in fields(Options)}
+FIELDS = {declared.name: declared for declared in fields(Options)}
 
 
 def flag_of(name: str) -> str:
@@ -201,7 +194,7 @@ def name_of(flag: str) -> str:
 
 def flags_of(group: str) -> list[str]:
     """The options of a group."""
-    return [flag_of(name) for name, each in FIELDS.items() if each.metadata["group"] == group]
+    return [flag_of(name) for name, declared in FIELDS.items() if declared.metadata["group"] == group]
 
 
 def help_of(flag: str) -> str:
@@ -233,9 +226,15 @@ def _parsing(kind: Any, default: Any) -> dict[str, Any]:
     return {"default": default} if kind is str else {"default": default, "type": kind}
 
 
-def words(values: object, *flags: str) -> Iterator[str]:
-    """The words of a command line that give those of the options that differ from their default."""
+def non_defaults(values: object, *flags: str) -> Iterator[tuple[str, Any]]:
+    """Those of the options that differ from their default, with their values."""
     for flag in flags:
         value = getattr(values, name_of(flag))
         if value != FIELDS[name_of(flag)].default:
-            yield from (flag,) if value is True else (flag, str(value))
+            yield flag, value
+
+
+def words(values: object, *flags: str) -> Iterator[str]:
+    """The words of a command line that give those of the options that differ from their default."""
+    for flag, value in non_defaults(values, *flags):
+        yield from (flag,) if value is True else (flag, str(value))

@@ -47,7 +47,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (tree / place).write_text(text)
     for place, table, imports, entry in entries():
         add_entry(tree / place, table, imports, entry)
-    shutil.copytree(ROOT / "tests" / "tree", tree / "tests" / "tree")
+    for folder in ("tree", "experiments", "evidence", "surgery"):
+        shutil.copytree(ROOT / "tests" / folder, tree / "tests" / folder)
     return tree
 
 
@@ -82,7 +83,16 @@ def test_the_experiment_comes_out_on_the_page(tree: Path) -> None:
 
 @pytest.mark.slow
 def test_new_experiment_keeps_to_its_package(tree: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "tests/tree", "-q", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests/tree",
+        "tests/experiments/test_table.py",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+    ]
     result = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-3000:]
 
