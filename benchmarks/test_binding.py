@@ -27,8 +27,7 @@ from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condi
 from rebinding.experiments.binding.directions import KINDS, Directions, shared_keys
 from rebinding.experiments.binding.measure import run_binding
 from rebinding.experiments.tokens import token_batch
-from rebinding.surgery import Anatomy, TorchSurgeon, derive
-from rebinding.surgery.sweep import by_layer
+from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon, derive
 from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.prompts import Encoded, Prompt
 
@@ -45,7 +44,7 @@ SHAPE = Shape(LAYERS, HEADS, KV_HEADS, HIDDEN // HEADS, HIDDEN, INNER, VOCABULAR
 
 
 @dataclass
-class Timed:
+class Timed(Surgeon):
     """A surgeon that notes how long unedited and edited runs take."""
 
     surgeon: TorchSurgeon
@@ -64,8 +63,10 @@ class Timed:
     def with_reads(self, recording: Any, reads: Any) -> Any:
         return self._timed("unedited", self.surgeon.with_reads, recording, reads)
 
-    def run(self, recording: Any, edits: Any, *args: Any, **options: Any) -> Any:
-        return self._timed("edited" if edits else "unedited", self.surgeon.run, recording, edits, *args, **options)
+    def run_by_layer(self, recording: Any, edits: Any, *args: Any, **options: Any) -> Any:
+        return self._timed(
+            "edited" if edits else "unedited", self.surgeon.run_by_layer, recording, edits, *args, **options
+        )
 
     def _timed(self, name: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
         begin = time.perf_counter()
@@ -106,7 +107,8 @@ def _edits(model: LlamaForCausalLM, condition: Condition | None) -> Iterator[Non
     if condition is not None:
         i, j = torch.tensor([1]), torch.tensor([0])
         shift = shift_of(condition, directions(), derive(model), i, j, scope="group", draws=1, seed=0)
-        for layer, at in by_layer(HEADS_TO_EDIT).items():
+        for layer in dict.fromkeys(layer for layer, _ in HEADS_TO_EDIT):
+            at = [place for place, (own, _) in enumerate(HEADS_TO_EDIT) if own == layer]
             attention = model.model.layers[layer].self_attn
             handles += _hooks(model, attention, condition, shift, at)
     try:

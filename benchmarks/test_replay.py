@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.model import HEADS, HIDDEN, LAYERS, ROLES, benchmark_model, benchmark_prompts
 from rebinding.experiments.tokens import token_batch
-from rebinding.surgery import Edit, Read, TorchSurgeon, derive
+from rebinding.surgery import Edit, Read, TorchSurgeon, derive, in_layer
 from rebinding.surgery.attention import install
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 
@@ -41,7 +41,9 @@ def edits(position: int) -> list[Edit]:
     """The candidates as edits, one a row."""
     layers, heads, values = candidates(position)
     return [
-        Edit("z", int(layer), values[rows][:, None, None], positions=[position], heads=heads[rows][:, None], rows=rows)
+        Edit(
+            "z", values[rows][:, None, None], at=[position], head=in_layer(int(layer), heads[rows][:, None]), rows=rows
+        )
         for layer in layers.unique()
         for rows in [torch.nonzero(layers == layer).reshape(-1)]
     ]
@@ -80,7 +82,7 @@ def test_replay(benchmark: Any, surgeon: TorchSurgeon, role: str) -> None:
     """All candidates in one replay; equal to the baseline where it is run."""
     tokens = token_batch(benchmark_prompts(1))
     recording, source = surgeon.record(tokens), torch.zeros(CANDIDATES, dtype=torch.long)
-    read = [Read("logits", positions=[ROLES["readout"]])]
+    read = [Read("logits", at=[ROLES["readout"]])]
     benchmark.group = f"64 candidates from {role}"
     benchmark.extra_info.update(units=CANDIDATES)
     (actual,) = benchmark.pedantic(
@@ -95,7 +97,7 @@ def test_replay(benchmark: Any, surgeon: TorchSurgeon, role: str) -> None:
 def test_refusing_no_ops(benchmark: Any, surgeon: TorchSurgeon, allow_noop: bool) -> None:
     """Whether each row changed is looked at in the run itself, unless the caller allows that it did not."""
     recording, source = surgeon.record(token_batch(benchmark_prompts(1))), torch.zeros(CANDIDATES, dtype=torch.long)
-    read = [Read("logits", positions=[ROLES["readout"]])]
+    read = [Read("logits", at=[ROLES["readout"]])]
     benchmark.group = "64 candidates, no-ops refused or allowed"
     benchmark.extra_info.update(units=CANDIDATES, baseline=allow_noop)
     arguments = (recording, edits(ROLES["question_box"]), read)
@@ -107,13 +109,11 @@ def test_one_trace_each(benchmark: Any, surgeon: TorchSurgeon) -> None:
     nnsight_surgeon = NNsightSurgeon(surgeon.model, surgeon.anatomy)
     recording = nnsight_surgeon.record(token_batch(benchmark_prompts(1)))
     layers, heads, values = candidates(ROLES["readout"])
-    read = [Read("logits", positions=[ROLES["readout"]])]
+    read = [Read("logits", at=[ROLES["readout"]])]
 
     def traces() -> None:
         for number in range(SAMPLE):
-            edit = Edit(
-                "z", int(layers[number]), values[number], positions=[ROLES["readout"]], heads=[int(heads[number])]
-            )
+            edit = Edit("z", values[number], at=[ROLES["readout"]], head=[(int(layers[number]), int(heads[number]))])
             nnsight_surgeon.run(recording, [edit], read)
 
     benchmark.group = "64 candidates against nnsight"
@@ -129,7 +129,7 @@ def test_stacked(benchmark: Any, surgeon: TorchSurgeon, method: str) -> None:
         chosen_surgeon.record(token_batch(benchmark_prompts(1))),
         torch.zeros(CANDIDATES, dtype=torch.long),
     )
-    read = [Read("logits", positions=[ROLES["readout"]])]
+    read = [Read("logits", at=[ROLES["readout"]])]
     benchmark.group = "64 candidates against nnsight"
     benchmark.extra_info.update(units=CANDIDATES)
     benchmark.pedantic(chosen_surgeon.run, (recording, edits(ROLES["readout"]), read), {"source": source}, rounds=3)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from rebinding.api.discovery import Evaluation as Evaluation
     from rebinding.api.discovery import discover as discover
     from rebinding.api.discovery import evaluate as evaluate
-    from rebinding.api.edits import Edit as Edit
-    from rebinding.api.edits import Read as Read
     from rebinding.api.judging import JudgeError as JudgeError
     from rebinding.api.judging import Verdicts as Verdicts
     from rebinding.api.judging import judge as judge
@@ -29,7 +27,9 @@ if TYPE_CHECKING:
     from rebinding.models.errors import ModelError as ModelError
     from rebinding.paper.circuit import Circuit as Circuit
     from rebinding.paper.circuit import CircuitError as CircuitError
+    from rebinding.surgery.sites import Edit as Edit
     from rebinding.surgery.sites import NothingEdited as NothingEdited
+    from rebinding.surgery.sites import Read as Read
     from rebinding.surgery.sites import SurgeryError as SurgeryError
     from rebinding.task.chat import PromptError as PromptError
 
@@ -38,7 +38,7 @@ __version__ = "0.2.0.dev0"
 _MODULES = {
     "Circuit": "paper.circuit",
     "CircuitError": "paper.circuit",
-    "Edit": "api.edits",
+    "Edit": "surgery.sites",
     "Evaluation": "api.discovery",
     "Graph": "experiments.search.graph",
     "JudgeError": "api.judging",
@@ -48,7 +48,7 @@ _MODULES = {
     "Pairs": "api.prompts",
     "PromptError": "task.chat",
     "Prompts": "api.prompts",
-    "Read": "api.edits",
+    "Read": "surgery.sites",
     "Recording": "api.recording",
     "SurgeryError": "surgery.sites",
     "Verdicts": "api.judging",

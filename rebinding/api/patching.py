@@ -9,16 +9,16 @@ from typing import Literal, cast, get_args
 import pandas as pd
 import torch
 
-from rebinding.api.edits import Head, head_list, heads_by_layer, table_of
 from rebinding.api.model import Model
-from rebinding.api.prompts import Pairs, Position
+from rebinding.api.prompts import Pairs
 from rebinding.experiments.path_patching import Component
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
 from rebinding.experiments.paths.request import PathSettings, Stage, join_stratum
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.maps import trace as trace_pairs
-from rebinding.surgery.sites import SCOPES, Scope, SurgeryError, check_word
+from rebinding.surgery.layers import heads_by_layer
+from rebinding.surgery.sites import SCOPES, Head, Heads, Position, Scope, SurgeryError, check_word, head_table
 from rebinding.task.prompts import PromptError, TokenizedPrompt
 
 GROUPS: tuple[Literal["A"], Literal["B"]] = ("A", "B")
@@ -51,10 +51,9 @@ def patch_paths(
     parts = (receivers is not None, component is not None, receivers_at is not None)
     if any(parts) and not all(parts):
         raise SurgeryError("receivers, component and receivers_at go together; leave all three out to reach the logits")
-    senders = model.heads if senders is None else head_list(senders)
-    heads_by_layer(senders, model.anatomy)
+    senders = model.heads if senders is None else _checked_heads(senders, model)
     if receivers is not None:
-        receivers = head_list(receivers)
+        receivers = _checked_heads(receivers, model)
         check_word("scope", scope, SCOPES)
         check_word("component", str(component), get_args(Component))
         senders = _below(senders, receivers, model)
@@ -117,15 +116,20 @@ def _with_places(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _tokens(pairs: Pairs, at: Sequence[Position]) -> list[int]:
-    places = torch.cat([table_of(side, at) for side in (pairs.clean, pairs.noise)])  # (prompt, position)
+    places = torch.cat([side.table(at) for side in (pairs.clean, pairs.noise)])  # (prompt, position)
     if bool((places != places[:1]).any()):
         raise PromptError("a tracing map has a column per token; these positions differ between prompts. Give indices")
     return sorted(set(places[0].tolist()))
 
 
+def _checked_heads(heads: Heads, model: Model) -> list[Head]:
+    """Heads as pairs of integers; one that does not exist is refused."""
+    heads_by_layer(model.anatomy, heads, "z", None)
+    return [(layer, head) for layer, head in head_table(heads)[0].tolist()]
+
+
 def _below(senders: list[Head], receivers: Sequence[Head], model: Model) -> list[Head]:
     """The senders that a receiver can read from; an error if there are none."""
-    heads_by_layer(receivers, model.anatomy)
     last = max(layer for layer, _ in receivers)
     below = [sender for sender in senders if sender[0] < last]
     if not below:

@@ -14,11 +14,11 @@ from typing import TypeAlias, cast
 import torch
 from torch import Tensor
 
+from rebinding.surgery.layers import position_table
+from rebinding.surgery.sites import At, Position, SurgeryError, is_one_position
 from rebinding.task.prompts import PromptError, Stratum, TokenizedPrompt, aligned
 from rebinding.task.text import TOKEN_NAME, token_at, word_of
 
-Position: TypeAlias = str | int
-"""A name, or an index from the first token (negative: from the end)."""
 PromptSelection: TypeAlias = int | slice | Sequence[int] | Tensor
 """Some of the prompts: by number, slice, list of numbers, or mask."""
 READOUT = "readout"
@@ -104,6 +104,15 @@ class Prompts:
         if isinstance(position, bool) or not 0 <= index < self.length:
             raise PromptError(f"position {position}: these prompts have tokens 0 to {self.length - 1}")
         return torch.full((len(self),), index)
+
+    def table(self, at: At) -> Tensor:
+        """Positions as indices: one line a prompt, or, of a tensor, as it is."""
+        if isinstance(at, Tensor):
+            return position_table(at, self.length)
+        positions = [at] if is_one_position(at) else list(cast("Sequence[Position]", at))
+        if not positions:
+            raise SurgeryError("at is an empty list; give a position by name or index")
+        return torch.stack([self.at(cast("Position", position)) for position in positions], dim=1)
 
     def having(self, *positions: Position) -> Prompts:
         """The prompts that have all these positions: not every story has a partner."""

@@ -54,7 +54,7 @@ def answer_lines(loaded_model: LoadedModel, prompt: Encoded) -> list[str]:
     words = [word for word in contents if word is not None]
     surgeon = loaded_model.surgeon()
     recording = surgeon.record(token_batch([prompt]))
-    (logits,) = surgeon.run(recording, [], [Read("logits", positions=[prompt.roles["readout"]])])
+    (logits,) = surgeon.run(recording, [], [Read("logits", at=[prompt.roles["readout"]])])
     scored = sorted(((float(logits[0, 0, encoder.answer_token(word)]), word) for word in words), reverse=True)
     right = prompt.prompt.answer
     scores = [f"{word} {logit:.2f}{' (right)' if word == right else ''}" for logit, word in scored]
@@ -73,7 +73,7 @@ def attention_lines(
     lines = []
     for head in heads:
         at = prompt.roles[head.role]
-        (pattern,) = surgeon.run(recording, [], [Read("pattern", head.layer, positions=[at], heads=[head.head])])
+        (pattern,) = surgeon.run(recording, [], [Read("pattern", at=[at], head=[(head.layer, head.head)])])
         mass = pattern[0, 0, 0]  # (key,)
         keys = [int(key) for key in torch.argsort(mass, descending=True) if float(mass[key]) >= min_attention]
         targets = [f"{prompt.pieces[key]} ({names.get(key, f'token {key}')}) {float(mass[key]):.2f}" for key in keys]

@@ -38,7 +38,7 @@ from rebinding.experiments.tokens import (
     token_batch,
 )
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, TorchSurgeon
+from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, TorchSurgeon, in_layer
 from rebinding.surgery.sites import Reduce
 from rebinding.task.designs import Design, DesignName
 from rebinding.task.prompts import AnswerSet, TokenizedPrompt
@@ -198,7 +198,7 @@ def measurer(
         recording = surgeon.record(tokens)
 
         def run(active: ActiveHeads, source: Tensor, take: Reduce) -> Tensor:
-            read = Read("logits", positions=readout[source][:, None], reduce=take)
+            read = Read("logits", at=readout[source][:, None], reduce=take)
             return surgeon.run(recording, ablation_edits(means, active, source.numel()), [read], source=source)[0]
 
     def measure(circuits: Sequence[Circuit]) -> Tensor:
@@ -219,7 +219,7 @@ def ablation_edits(means: Sequence[Tensor], active: ActiveHeads, n_rows: int) ->
         where = torch.ones(n_rows, n_heads, n_tokens, dtype=torch.bool)  # (row, head, token)
         of_layer = active.layers == layer
         where[active.rows[of_layer], active.heads[of_layer], active.positions[of_layer]] = False
-        edits.append(Edit("z", layer, mean[None], positions=range(n_tokens), heads=range(n_heads), where=where))
+        edits.append(Edit("z", mean[None], at=range(n_tokens), head=in_layer(layer, range(n_heads)), where=where))
     return edits
 
 

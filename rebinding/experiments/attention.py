@@ -29,7 +29,6 @@ from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.paper.procedure import CircuitConventions, ProcedureName
 from rebinding.surgery import Edit, Read, Surgeon
-from rebinding.surgery.sweep import sweep
 from rebinding.task.designs import Design
 from rebinding.task.prompts import Encoded, PromptError
 from rebinding.task.text import FUNCTIONS
@@ -120,10 +119,9 @@ def measure_heads(
     names, keys = tokens_before(prompts, ids, at)
     parts = []
     for where in prompt_blocks(surgeon, prompts):
-        reads = reads_of(prompts[where], heads, at, keys[where])
-        patterns = surgeon.run(surgeon.record(token_batch(prompts[where])), [], reads)
-        parts.append(torch.cat([pattern.cpu() for pattern in patterns], dim=1))
-    attention = torch.cat(parts)  # (prompt, head, token)
+        read = read_attention(prompts[where], heads, at, keys[where])
+        parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
+    attention = torch.cat(parts).cpu()  # (prompt, head, token)
     uniform = 1.0 / (positions(prompts, at) + 1).to(attention.dtype)  # (prompt,): causal, so itself and all before it
     rows = index_of(ids, heads, names)
     rows["attention"] = attention.flatten().numpy()
@@ -141,10 +139,9 @@ def tokens_before(prompts: Sequence[Encoded], ids: Sequence[int], at: str) -> tu
     return names, torch.tensor([[places[name] for name in names] for places in tokens])
 
 
-def reads_of(prompts: Sequence[Encoded], heads: Sequence[Head], at: str, keys: Tensor) -> list[Read]:
-    """Reads of the attention of heads at one token on the keys: (prompt, 1, token) a head."""
-    where, take = positions(prompts, at)[:, None], attention_on(keys)
-    return [Read("pattern", layer, positions=where, heads=[head], reduce=take) for layer, head in heads]
+def read_attention(prompts: Sequence[Encoded], heads: Sequence[Head], at: str, keys: Tensor) -> Read:
+    """Read the attention of heads at one token on the keys: (prompt, head, token)."""
+    return Read("pattern", positions(prompts, at)[:, None], heads, reduce=attention_on(keys))
 
 
 def index_of(ids: Sequence[int], heads: Sequence[Head], names: Sequence[str]) -> pd.DataFrame:
@@ -165,18 +162,16 @@ def measure_shaped_attention(bench: Workbench, request: ShapedAttention) -> Evid
     for part in prompt_blocks(bench.surgeon, pairs.prompts):
         clean, noise = pairs.prompts[part], pairs.counterfactuals[part]
         recording, noisy = (bench.surgeon.record(token_batch(side)) for side in (clean, noise))
-        reads = reads_of(clean, heads, request.at, keys[part])
+        read = read_attention(clean, heads, request.at, keys[part])
         senders = [(head.layer, head.head, head.role) for head in request.from_noise]
-        outputs = [
-            Read("z", layer, positions=positions(clean, role)[:, None], heads=[head]) for layer, head, role in senders
-        ]
+        outputs = [Read("z", at=positions(clean, role)[:, None], head=[(layer, head)]) for layer, head, role in senders]
         new, old = bench.surgeon.run(noisy, [], outputs), bench.surgeon.run(recording, [], outputs)
         edits = [
-            Edit("z", layer, value, positions=positions(clean, role)[:, None], heads=[head])
+            Edit("z", value, at=positions(clean, role)[:, None], head=[(layer, head)])
             for (layer, head, role), value in zip(senders, new, strict=True)
         ]
-        patterns = sweep(bench.surgeon, recording, [[], edits], reads, allow_noop=True)
-        unedited, edited = torch.cat([pattern.cpu() for pattern in patterns], dim=2)  # (prompt, head, token) each
+        (patterns,) = bench.surgeon.sweep(recording, [[], edits], [read], allow_noop=True)
+        unedited, edited = patterns.cpu()  # (prompt, head, token) each
         before.append(unedited)
         after.append(edited)
         change = [relative_change(*values).flatten(1).amax(1).cpu() for values in zip(new, old, strict=True)]

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from rebinding.experiments.tokens import blocks
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Anatomy, Edit, Read, Recording, Surgeon
+from rebinding.surgery import Anatomy, Edit, Read, RecordedRun, Surgeon, in_layer
 from rebinding.surgery.receivers import InputSite
 
 Component: TypeAlias = Literal["q", "k", "v", "kv"]
@@ -81,7 +81,8 @@ class ReceiverInput:
 
     def read(self, at: Tensor) -> Read:
         """Read the input at one token a row, `at` (row,)."""
-        return Read(self.site, self.layer, positions=at[:, None], heads=self.heads)
+        heads = in_layer(self.layer, self.heads)
+        return Read(self.site, at[:, None], heads, scope=None if self.site == "q" else "group")
 
 
 def receiver_inputs(anatomy: Anatomy, receivers: Collection[Head], sites: Sequence[InputSite]) -> list[ReceiverInput]:
@@ -108,7 +109,7 @@ class RecordedPrompts(ABC):
     """
 
     surgeon: Surgeon
-    recording: Recording
+    recording: RecordedRun
     noise_z: Mapping[int, Tensor]
 
     @abstractmethod
@@ -156,13 +157,13 @@ class RecordedPrompts(ABC):
         own = senders.take(rows)
         noise_z = self.noise_z[layer].expand(-1, -1, self.recording.length, -1)
         value = noise_z[own.prompt, own.head, own.token][:, None, None]  # (row, 1, 1, head_dim)
-        return Edit("z", layer, value, positions=own.token[:, None], heads=own.head[:, None], rows=rows)
+        return Edit("z", value, at=own.token[:, None], head=in_layer(layer, own.head[:, None]), rows=rows)
 
     def receive(self, edits: Sequence[Edit], source: Tensor) -> Tensor:
         """The receiver run: the score (row, ...) of rows that continue the prompts `source`; each edit names its rows.
         Rows without an edit are not run."""
         after = self.before[source.to(self.before.device)]  # a copy
-        edited = [edit.rows for edit in edits if edit.rows is not None]
+        edited = [torch.as_tensor(edit.rows) for edit in edits if edit.rows is not None]
         if edited:
             rows = torch.cat(edited).unique()
             own = [replace(edit, rows=torch.searchsorted(rows, at)) for edit, at in zip(edits, edited, strict=True)]

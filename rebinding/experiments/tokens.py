@@ -166,7 +166,7 @@ def full_model(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], answers: An
     for where in prompt_blocks(surgeon, prompts):
         of_block = answers.of(where)
         take = of_block.take(torch.arange(len(prompts[where])))
-        read = Read("logits", positions=positions(prompts[where], "readout")[:, None], reduce=take)
+        read = Read("logits", at=positions(prompts[where], "readout")[:, None], reduce=take)
         parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
     return CIRCUITS.evidence(as_table(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
 

@@ -18,8 +18,7 @@ from rebinding.models.probe import Allowance, forward, in_float32, size
 from rebinding.models.replays import NULL_SHIFT
 from rebinding.paper.claim import Claim
 from rebinding.surgery import Edit, Read, Surgeon, TorchSurgeon
-from rebinding.surgery.recording import Recording
-from rebinding.surgery.sweep import sweep
+from rebinding.surgery.recording import RecordedRun
 from rebinding.task.designs import Design
 from rebinding.task.prompts import AnswerSet
 from rebinding.verdicts.gates import common_shift
@@ -104,13 +103,13 @@ def measure_replays(bench: Workbench, request: Replays) -> Evidence:
     return REPLAYS.evidence(pd.DataFrame(rows), {})
 
 
-def replay_unedited(surgeon: TorchSurgeon, recording: Recording, places: Sequence[tuple[int, int]]) -> Tensor:
+def replay_unedited(surgeon: TorchSurgeon, recording: RecordedRun, places: Sequence[tuple[int, int]]) -> Tensor:
     """Logits (row, vocabulary) at the end of a prompt, a row run again from each (layer, token)."""
     edits = [
-        Edit("resid", layer, torch.tensor([NULL_SHIFT]), positions=[token], rows=[row], mode="add")
+        Edit("resid", torch.tensor([NULL_SHIFT]), at=[token], layer=layer, rows=[row], mode="add")
         for row, (layer, token) in enumerate(places)
     ]
-    read, source = Read("logits", positions=[recording.length - 1]), torch.zeros(len(places), dtype=torch.long)
+    read, source = Read("logits", at=[recording.length - 1]), torch.zeros(len(places), dtype=torch.long)
     (logits,) = surgeon.run(recording, edits, [read], source=source, allow_noop=True)
     return logits[:, 0]
 
@@ -152,10 +151,10 @@ def _answers(
 ) -> Tensor:
     """The answers' logits and leads, first without a replay, then replayed from each place: (1 + place, prompt, 2)."""
     null_edits = [
-        [Edit("resid", layer, torch.tensor([NULL_SHIFT]), positions=[token], mode="add")] for layer, token in where
+        [Edit("resid", torch.tensor([NULL_SHIFT]), at=[token], layer=layer, mode="add")] for layer, token in where
     ]
-    read = Read("logits", positions=[tokens.shape[1] - 1], reduce=answer_of(labels, rivals))
-    (values,) = sweep(surgeon, surgeon.record(tokens), [[], *null_edits], [read], allow_noop=True)
+    read = Read("logits", at=[tokens.shape[1] - 1], reduce=answer_of(labels, rivals))
+    (values,) = surgeon.sweep(surgeon.record(tokens), [[], *null_edits], [read], allow_noop=True)
     return values[:, :, 0, [0, 2]].cpu()
 
 

@@ -23,7 +23,7 @@ from rebinding.models.probe import Allowance, draw_tokens, in_float32, size
 from rebinding.models.reference import CELLS, Cell, Reference, Trial, batches, cells_at, make_trials, missing_part
 from rebinding.models.replays import NULL_SHIFT, replay_from, starts
 from rebinding.paper.certificate import LARGEST, Certificate, Gap, SiteResult, installed_versions
-from rebinding.surgery import Anatomy, Edit, Read, Surgeon, SurgeryError, TorchSurgeon
+from rebinding.surgery import Anatomy, Edit, Read, Surgeon, SurgeryError, TorchSurgeon, in_layer
 from rebinding.surgery.memory import is_out_of_memory
 from rebinding.surgery.sites import ATTENTIONS, HEADLESS, Attention, Site
 
@@ -195,7 +195,7 @@ class ForwardComparison:
         replays = [self._make_edits(trials, [read])]
         if trials[0].attention == "frozen" and self.anatomy.branches is not None:
             layer, head = self.anatomy.heads[-1]
-            inside = Read("pattern", layer, positions=[self.length - 1], heads=[head])
+            inside = Read("pattern", at=[self.length - 1], head=[(layer, head)])
             replays.append(self._make_edits(trials, [read, inside]))
         return replays
 
@@ -206,7 +206,7 @@ class ForwardComparison:
         return self.surgeon.run(self.recording, edits, reads, source=source, attention=attention, allow_noop=True)[0]
 
     def _read_top(self, begin: int) -> Read:
-        return Read("resid", self.anatomy.n_layers, positions=range(begin, self.length))
+        return Read("resid", range(begin, self.length), layer=self.anatomy.n_layers)
 
     def _run_accepted(self, trials: Sequence[Trial], error: Exception) -> None:
         """Run the trials of a batch that failed: together those that work alone; each alone if all do."""
@@ -221,7 +221,7 @@ class ForwardComparison:
         """Whether the surgeon makes an edit; an error is kept. One layer is run."""
         layer = min(trial.layer + 1, self.anatomy.n_layers)
         try:
-            self._make_edits([trial], [Read("resid", layer, positions=range(trial.position, self.length))])
+            self._make_edits([trial], [Read("resid", at=range(trial.position, self.length), layer=layer)])
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -243,7 +243,7 @@ class ForwardComparison:
         for trial in trials:
             begin = trial.position
             try:
-                actual = self._make_edits([trial], [Read("logits", positions=range(begin, self.length))])[0]
+                actual = self._make_edits([trial], [Read("logits", at=range(begin, self.length))])[0]
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
@@ -273,7 +273,7 @@ class ForwardComparison:
 
     def _read_all(self, places: Sequence[tuple[Site, int]], begin: int) -> list[Tensor | None]:
         """The values of sites in a replay without a change; None where a read fails, which is kept as an error."""
-        edit = Edit("resid", 0, torch.tensor([NULL_SHIFT]), positions=[begin], mode="add")
+        edit = Edit("resid", torch.tensor([NULL_SHIFT]), at=[begin], layer=0, mode="add")
         reads = [self._read(site, layer, begin) for site, layer in places]
         try:
             return [*self.surgeon.run(self.recording, [edit], reads, allow_noop=True)]
@@ -288,8 +288,12 @@ class ForwardComparison:
 
     def _read(self, site: Site, layer: int, begin: int) -> Read:
         parts = self.anatomy.parts[min(layer, self.anatomy.n_layers - 1)]
-        heads = None if site in HEADLESS else range(parts.n_kv_heads if site in ("k", "v") else parts.n_heads)
-        return Read(site, layer, positions=range(begin, self.length), heads=heads)
+        tokens = range(begin, self.length)
+        if site in HEADLESS:
+            return Read(site, tokens, layer=layer)
+        if site in ("k", "v"):
+            return Read(site, tokens, in_layer(layer, range(parts.n_kv_heads)), scope="group")
+        return Read(site, tokens, in_layer(layer, range(parts.n_heads)))
 
 
 class CertifyOptions(TypedDict, total=False):

@@ -23,7 +23,7 @@ from rebinding.models.probe import token_device
 from rebinding.surgery.anatomy import Anatomy, End, LayerParts
 from rebinding.surgery.attention import install
 from rebinding.surgery.calling import forget_lengths
-from rebinding.surgery.sites import HEADLESS, KEYED, SITES, Attention, Edit, Scope, Site
+from rebinding.surgery.sites import HEADLESS, KEYED, SITES, Attention, Edit, Scope, Site, in_layer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -89,10 +89,10 @@ class Trial:
         value = self.value if self.heads is None else self.value[None]
         return Edit(
             self.site,
-            self.layer,
             value if self.heads is not None else value[None],
-            positions=[self.position],
-            heads=None if self.heads is None else list(self.heads),
+            at=[self.position],
+            head=None if self.heads is None else in_layer(self.layer, self.heads),
+            layer=self.layer if self.heads is None and self.site != "logits" else None,
             rows=[row],
             mode="add",
             scope=self.scope,

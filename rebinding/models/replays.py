@@ -31,10 +31,10 @@ from torch import Tensor, nn
 
 from rebinding.models.errors import FailedSelfCheck, UnsupportedArchitecture
 from rebinding.models.probe import Allowance, Difference, ModuleActivations, farthest_token, replace_weights, size
-from rebinding.surgery import Anatomy, Edit, Read, Site, Surgeon, SurgeryError, TorchSurgeon
+from rebinding.surgery import Anatomy, Edit, Read, Site, Surgeon, SurgeryError, TorchSurgeon, in_layer
 from rebinding.surgery.attention import AttentionStage, SharedPrefix, UnknownAttention
 from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module
-from rebinding.surgery.recording import Recording, cut_call
+from rebinding.surgery.recording import RecordedRun, cut_call
 from rebinding.surgery.replay import complete_keys
 from rebinding.surgery.sites import HEADLESS, KEYED, SITES
 
@@ -87,7 +87,7 @@ class ReplayCheckRules:
 
 @torch.no_grad()
 def check_mixing(
-    model: PreTrainedModel, anatomy: Anatomy, recording: Recording, seen: ModuleActivations, allowance: Allowance
+    model: PreTrainedModel, anatomy: Anatomy, recording: RecordedRun, seen: ModuleActivations, allowance: Allowance
 ) -> None:
     """Refuse a model with a layer that mixes tokens besides attention, or depends on more than its input."""
     layers = anatomy.layer_modules(model)
@@ -103,7 +103,7 @@ def check_mixing(
 
 
 @torch.no_grad()
-def check_windows(model: PreTrainedModel, anatomy: Anatomy, recording: Recording, allowance: Allowance) -> None:
+def check_windows(model: PreTrainedModel, anatomy: Anatomy, recording: RecordedRun, allowance: Allowance) -> None:
     """Refuse a model with a layer that, with random weights, gives another output over a window than over all."""
     for number, layer in enumerate(anatomy.layer_modules(model)):
         begin = 1 + 37 * number % (layer_input(recording, number).shape[1] - 1)  # another one in every layer
@@ -114,7 +114,7 @@ def check_windows(model: PreTrainedModel, anatomy: Anatomy, recording: Recording
         check_same(where, difference, "its run over all tokens", first=begin)
 
 
-def layer_input(recording: Recording, number: int) -> Tensor:
+def layer_input(recording: RecordedRun, number: int) -> Tensor:
     """A layer's recorded input (row, token, hidden) at the first tokens."""
     return recording.sites["resid"][number][:, :N_TOKENS]
 
@@ -122,7 +122,7 @@ def layer_input(recording: Recording, number: int) -> Tensor:
 def run_alone(
     layer: nn.Module,
     anatomy: Anatomy,
-    recording: Recording,
+    recording: RecordedRun,
     number: int,
     hidden: Tensor,
     rules: ReplayCheckRules | None = None,
@@ -148,7 +148,7 @@ def check_same(where: str, difference: Difference, reference: str, first: int = 
 
 
 def _check_token_mixing(
-    model: PreTrainedModel, anatomy: Anatomy, recording: Recording, number: int, layer: nn.Module, poisoned: Tensor
+    model: PreTrainedModel, anatomy: Anatomy, recording: RecordedRun, number: int, layer: nn.Module, poisoned: Tensor
 ) -> None:
     parts, hidden = anatomy.parts[number], layer_input(recording, number).clone()
     hidden[:, poisoned] = torch.nan
@@ -217,7 +217,7 @@ def _name(model: PreTrainedModel, layer: nn.Module, number: int) -> str:
 
 
 def _run_full_and_window(
-    layer: nn.Module, anatomy: Anatomy, recording: Recording, number: int, begin: int
+    layer: nn.Module, anatomy: Anatomy, recording: RecordedRun, number: int, begin: int
 ) -> tuple[Tensor, Tensor]:
     """A layer's output (row, token, hidden) over a prompt, and from token `begin` on as in a replay."""
     hidden, rules, mixer = layer_input(recording, number), ReplayCheckRules(), anatomy.parts[number].mixer
@@ -247,7 +247,7 @@ def _random_like(data: Tensor, pool: Tensor) -> Tensor:
     return values / math.sqrt(data.shape[-1]) if data.ndim > 1 else 1 + values.clamp(-2, 2) / 4
 
 
-def check_replay(surgeon: TorchSurgeon, recording: Recording, own: Tensor, allowance: Allowance) -> None:
+def check_replay(surgeon: TorchSurgeon, recording: RecordedRun, own: Tensor, allowance: Allowance) -> None:
     """`own` (row, token, hidden) is the model's own final residual for the one prompt that was recorded."""
     for (layer, first), difference in compare_replays(surgeon, recording, own, allowance):
         where = f"{type(surgeon.model).__name__}: replayed from layer {layer}, token {first}, without a change, it"
@@ -255,7 +255,7 @@ def check_replay(surgeon: TorchSurgeon, recording: Recording, own: Tensor, allow
 
 
 def compare_replays(
-    surgeon: TorchSurgeon, recording: Recording, own: Tensor, allowance: Allowance
+    surgeon: TorchSurgeon, recording: RecordedRun, own: Tensor, allowance: Allowance
 ) -> Iterator[tuple[tuple[int, int], Difference]]:
     """The largest difference of the replay's residual for each start; tokens are counted from the start."""
     for layer, first in starts(surgeon.anatomy.n_layers, recording.length):
@@ -269,10 +269,10 @@ def starts(n_layers: int, length: int) -> list[tuple[int, int]]:
     return list(dict.fromkeys([(0, end // 2), (0, 1), (n_layers // 2, 1), (n_layers // 2, end - 1), (last, end // 3)]))
 
 
-def replay_from(surgeon: Surgeon, recording: Recording, layer: int, first: int) -> Tensor:
+def replay_from(surgeon: Surgeon, recording: RecordedRun, layer: int, first: int) -> Tensor:
     """Final residuals (row, token, hidden) of a null edit, from its token to the last one."""
-    edit = Edit("resid", layer, torch.tensor([NULL_SHIFT]), positions=[first], mode="add")
-    read = Read("resid", surgeon.anatomy.n_layers, positions=range(first, recording.length))
+    edit = Edit("resid", torch.tensor([NULL_SHIFT]), at=[first], layer=layer, mode="add")
+    read = Read("resid", at=range(first, recording.length), layer=surgeon.anatomy.n_layers)
     (resid,) = surgeon.run(recording, [edit], [read], allow_noop=True)
     return resid
 
@@ -293,7 +293,7 @@ def layer_by_layer(model: PreTrainedModel) -> Iterator[None]:
 
 def inert_sites(
     surgeon: Surgeon,
-    recording: Recording,
+    recording: RecordedRun,
     sizes: Callable[[Site, int], float],
     allowance: Allowance,
     layers: Callable[[Anatomy, Site], list[int]] | None = None,
@@ -309,7 +309,7 @@ def inert_sites(
         for row, site in enumerate(sites, start=1)
         for layer in (layers or edited_layers)(anatomy, site)
     ]
-    read = Read("resid", anatomy.n_layers, positions=_last(recording.length))
+    read = Read("resid", at=_last(recording.length), layer=anatomy.n_layers)
     source = torch.zeros(len(sites) + 1, dtype=torch.long)
     (resid,) = surgeon.run(recording, edits, [read], source=source)  # (row, token, hidden)
     changes = [_relative_change(row, resid[0]) for row in resid[1:]]
@@ -346,10 +346,10 @@ def _noise(anatomy: Anatomy, site: Site, layer: int, row: int, length: int, size
     dice = torch.Generator().manual_seed(row * anatomy.n_layers + layer)
     return Edit(
         site,
-        layer,
         size * torch.randn(shape, generator=dice),
-        positions=tokens,
-        heads=heads,
+        at=tokens,
+        head=None if heads is None else in_layer(layer, heads),
+        layer=layer if heads is None else None,
         rows=[row],
         mode="add",
         scope="group" if grouped else None,

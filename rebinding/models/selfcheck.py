@@ -63,7 +63,7 @@ from rebinding.paper.certificate import Certificate
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from rebinding.surgery.attention import UnknownAttention, install
 from rebinding.surgery.memory import is_out_of_memory
-from rebinding.surgery.recording import Recording
+from rebinding.surgery.recording import RecordedRun
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -202,7 +202,7 @@ def _check_causal(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, allo
         raise DamagedModel(f"{type(model).__name__} computes the same for different tokens: fetch its weights again")
 
 
-def _record_installed(surgeon: TorchSurgeon, tokens: Tensor) -> tuple[ModuleActivations, Recording]:
+def _record_installed(surgeon: TorchSurgeon, tokens: Tensor) -> tuple[ModuleActivations, RecordedRun]:
     """The activations and the recording of a run on our attention function."""
     model, anatomy = surgeon.model, surgeon.anatomy
     with layer_by_layer(model):
@@ -248,7 +248,7 @@ def _check_same(
 
 
 def _check_edits(
-    surgeon: TorchSurgeon, recording: Recording, activations: ModuleActivations, allowance: Allowance
+    surgeon: TorchSurgeon, recording: RecordedRun, activations: ModuleActivations, allowance: Allowance
 ) -> None:
     """Refuse a model with sites where noise of the site's size has no effect, at the first, middle and last layer."""
     sizes = partial(size_at, activations, surgeon.anatomy)

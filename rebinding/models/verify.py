@@ -25,7 +25,7 @@ from rebinding.models.probe import Allowance, ModuleActivations, raise_weights
 from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.batch import normed
 from rebinding.surgery.derivation import layouts
-from rebinding.surgery.recording import Recording
+from rebinding.surgery.recording import RecordedRun
 from rebinding.surgery.sites import Site
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def check_anatomy(
     anatomy: Anatomy,
     own: ModuleActivations,
     activations: ModuleActivations,
-    recording: Recording,
+    recording: RecordedRun,
     allowance: Allowance,
 ) -> Anatomy:
     """The anatomy, with the layout of norms that rebuilds every layer, or none; an error for any other false claim.
@@ -163,7 +163,7 @@ def _check_gate(model: PreTrainedModel, parts: LayerParts, stages: Stages, allow
         raise _refuse(model, f"z of layer {parts.number} is not the output of its heads times a gate between 0 and 1")
 
 
-def _check_shared_keys(model: PreTrainedModel, anatomy: Anatomy, recording: Recording) -> None:
+def _check_shared_keys(model: PreTrainedModel, anatomy: Anatomy, recording: RecordedRun) -> None:
     for parts in anatomy.parts:
         if parts.n_heads and not parts.has_own_keys:
             for site in ("keys", "values"):

@@ -3,8 +3,9 @@
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.derivation import derive
 from rebinding.surgery.mean_ablated import ActiveHeads
-from rebinding.surgery.recording import Recording, Surgeon
-from rebinding.surgery.sites import Edit, LogitsOf, NothingEdited, Read, Site, SurgeryError
+from rebinding.surgery.recording import RecordedRun
+from rebinding.surgery.sites import Edit, LogitsOf, NothingEdited, Read, Site, SurgeryError, in_layer
+from rebinding.surgery.surgeon import Surgeon
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
 __all__ = [
@@ -14,10 +15,11 @@ __all__ = [
     "LogitsOf",
     "NothingEdited",
     "Read",
-    "Recording",
+    "RecordedRun",
     "Site",
     "Surgeon",
     "SurgeryError",
     "TorchSurgeon",
     "derive",
+    "in_layer",
 ]

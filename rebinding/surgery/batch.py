@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.calling import watch_module
+from rebinding.surgery.layers import LayerEdit, LayerRead
 from rebinding.surgery.memory import to_cpu_together
 from rebinding.surgery.plan import Plan, changed_rows, touched
-from rebinding.surgery.recording import Recording, gather, lines
-from rebinding.surgery.sites import Edit, Read, Scope, Site, SurgeryError
+from rebinding.surgery.recording import RecordedRun, gather, lines
+from rebinding.surgery.sites import Scope, Site, SurgeryError
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class Placed:
     """An edit restricted to the rows of a pass: `at` are their places in the pass, `lines` their lines in the edit,
     `reached` whether a read can see them."""
 
-    edit: Edit
+    edit: LayerEdit
     at: Tensor
     lines: Tensor
     reached: Tensor
@@ -41,7 +42,7 @@ class Results:
     """The values of all reads, filled part by part, in the order of the call's rows."""
 
     n_rows: int
-    reads: Sequence[Read]
+    reads: Sequence[LayerRead]
     tensors: dict[int, Tensor] = field(default_factory=dict)
     conditions: list[tuple[Tensor, str]] = field(default_factory=list)
     changes: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -90,7 +91,7 @@ class Batch:
     """
 
     plan: Plan
-    recording: Recording
+    recording: RecordedRun
     rows: Tensor
     first: Tensor
     width: int
@@ -158,7 +159,7 @@ class Batch:
             if read.layer == layer and read.site == site:
                 results.put(number, rows, self.gathered(value, read))
 
-    def gathered(self, value: Tensor, read: Read) -> Tensor:
+    def gathered(self, value: Tensor, read: LayerRead) -> Tensor:
         """The heads and positions of a read, from a value of the active rows over their windows."""
         rows = self.rows[: value.shape[0]]
         return gather(value, torch.arange(rows.numel()), read, rows, start=self.first[: rows.numel()])
@@ -201,7 +202,7 @@ def of_lines(table: Tensor, ranks: int, numbers: Tensor) -> Tensor:
     return table[numbers.to(table.device)] if table.shape[0] > 1 else table
 
 
-def make_batch(plan: Plan, recording: Recording, rows: Tensor) -> Batch:
+def make_batch(plan: Plan, recording: RecordedRun, rows: Tensor) -> Batch:
     """A batch of some rows of a plan with windows of one width. Each edit keeps the lines of rows that are in the batch
     and have started."""
     rows = rows[torch.argsort(plan.start[rows], stable=True)]
@@ -217,7 +218,7 @@ def make_batch(plan: Plan, recording: Recording, rows: Tensor) -> Batch:
     return Batch(plan, recording, rows, plan.first[rows], width, tuple(placed))
 
 
-def fill_unchanged(plan: Plan, recording: Recording, results: Results) -> None:
+def fill_unchanged(plan: Plan, recording: RecordedRun, results: Results) -> None:
     """Fill the reads below a row's first change from the recording."""
     for number, read in enumerate(plan.reads):
         rows = torch.nonzero(plan.start > read.layer).reshape(-1)

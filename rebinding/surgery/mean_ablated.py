@@ -20,7 +20,7 @@ from torch import Tensor
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import AttentionStage, SharedPrefix
 from rebinding.surgery.calling import Keys, call_layer
-from rebinding.surgery.recording import LayerCall, OfPrompts, Recording
+from rebinding.surgery.recording import LayerCall, OfPrompts, RecordedRun
 from rebinding.surgery.replay import complete_keys, shared_prefix
 from rebinding.surgery.sites import SurgeryError
 
@@ -54,7 +54,7 @@ class ActiveHeads:
 class _MeanAblatedRules:
     """The rules of one layer of a mean-ablated run: z comes from the recording, except at active heads."""
 
-    recording: Recording
+    recording: RecordedRun
     source: Tensor
     columns: Tensor
     active: Tensor
@@ -78,7 +78,12 @@ class _MeanAblatedRules:
 
 @torch.no_grad()
 def run_mean_ablated(
-    model: PreTrainedModel, anatomy: Anatomy, recording: Recording, active: ActiveHeads, source: Tensor, readout: Tensor
+    model: PreTrainedModel,
+    anatomy: Anatomy,
+    recording: RecordedRun,
+    active: ActiveHeads,
+    source: Tensor,
+    readout: Tensor,
 ) -> Tensor:
     """The final residual (row, hidden) at each row's `readout`, for rows that continue recorded prompts `source`."""
     needs_all = anatomy.has_mixers or anatomy.counts_tokens  # tokens depend on those between
@@ -126,7 +131,7 @@ def _columns(active: ActiveHeads, readout: Tensor, length: int, needs_all: bool)
     return columns, column_of
 
 
-def _admit(recording: Recording, layer: int, hidden: Tensor | None, source: Tensor, columns: Tensor) -> Tensor:
+def _admit(recording: RecordedRun, layer: int, hidden: Tensor | None, source: Tensor, columns: Tensor) -> Tensor:
     """The layer's input for all active rows: the residual so far, and the recorded one of rows that start here."""
     resid = recording.sites["resid"][layer]
     n_old = 0 if hidden is None else hidden.shape[0]

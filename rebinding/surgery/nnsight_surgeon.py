@@ -22,6 +22,7 @@ from rebinding.surgery import plan as calls
 from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.batch import Results, of_lines
 from rebinding.surgery.calling import hold
+from rebinding.surgery.layers import LayerEdit, LayerRead
 from rebinding.surgery.memory import PROMPTS
 from rebinding.surgery.nnsight_sites import (
     LayerShape,
@@ -35,14 +36,15 @@ from rebinding.surgery.nnsight_sites import (
     wrapped,
 )
 from rebinding.surgery.plan import check_changed
-from rebinding.surgery.recording import Recording, lines
-from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, SurgeryError, check_kept_sites, check_tokens
+from rebinding.surgery.recording import RecordedRun, lines
+from rebinding.surgery.sites import HEADLESS, Attention, Read, Site, SurgeryError, check_kept_sites, check_tokens
+from rebinding.surgery.surgeon import Surgeon
 
 PER_QUERY_HEAD: frozenset[Site] = frozenset({"k_rot", "v_seen"})
 """Sites that hold a copy for every query head."""
 
 
-class NNsightSurgeon:
+class NNsightSurgeon(Surgeon):
     """Carries out edits and reads as nnsight traces; see `rebinding.surgery.sites` for the vocabulary.
 
     With `remote=True` a trace runs on NDIF, `model` being a `TransformersModel` or loaded from the Hub; with
@@ -65,29 +67,29 @@ class NNsightSurgeon:
         """As many as the torch surgeon takes on a CPU."""
         return PROMPTS
 
-    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
+    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> RecordedRun:
         """Remember prompts (prompt, token), and the sites to `keep` of their unedited run: `z` for frozen attention."""
         check_tokens(self.anatomy, tokens)
         check_kept_sites(keep)
-        recording = Recording(tokens, {}, [])
+        recording = RecordedRun(tokens, {}, [])
         for site in keep:
             recording.sites[site] = [torch.empty(0)] * self._n_layers(site)  # some layers lack the site
         places = [(site, layer) for site in keep for layer in range(self._n_layers(site)) if self._has(site, layer)]
         if places:
             reads = [self._read_all(site, layer, tokens.shape[1]) for site, layer in places]
-            for (site, layer), values in zip(places, self.run(recording, [], reads), strict=True):
+            for (site, layer), values in zip(places, self.run_by_layer(recording, [], reads), strict=True):
                 recording.sites[site][layer] = values
         return recording
 
-    def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
+    def with_reads(self, recording: RecordedRun, reads: Sequence[Read]) -> RecordedRun:
         """The recording, unchanged: every run is a full one, and earlier reads shorten none."""
         return recording
 
-    def run(
+    def run_by_layer(
         self,
-        recording: Recording,
-        edits: Sequence[Edit],
-        reads: Sequence[Read],
+        recording: RecordedRun,
+        edits: Sequence[LayerEdit],
+        reads: Sequence[LayerRead],
         *,
         source: Tensor | None = None,
         attention: Attention = "live",
@@ -95,7 +97,7 @@ class NNsightSurgeon:
     ) -> list[Tensor]:
         """Run full forward passes, `rows` prompts each; see `Surgeon.run`."""
         call = calls.make_plan(self.anatomy, recording, edits, reads, source, attention, allow_noop=allow_noop)
-        targets: list[Edit | Read] = [*call.edits, *call.reads]
+        targets: list[LayerEdit | LayerRead] = [*call.edits, *call.reads]
         for target in targets:
             self._check_reach(target)
         frozen = self._recorded_z(recording) if attention == "frozen" else None
@@ -134,10 +136,12 @@ class NNsightSurgeon:
     def _n_layers(self, site: Site) -> int:
         return self.anatomy.n_layers + (site == "resid")
 
-    def _read_all(self, site: Site, layer: int, length: int) -> Read:
+    def _read_all(self, site: Site, layer: int, length: int) -> LayerRead:
         parts = self.anatomy.parts[min(layer, self.anatomy.n_layers - 1)]
         heads = parts.n_kv_heads if site in ("k", "v") else parts.n_heads
-        return Read(site, layer, positions=range(length), heads=None if site in HEADLESS else range(heads))
+        return LayerRead(
+            site, layer, torch.arange(length)[None], None if site in HEADLESS else torch.arange(heads)[None]
+        )
 
     def _has(self, site: Site, layer: int) -> bool:
         """Whether a layer has a site."""
@@ -145,17 +149,17 @@ class NNsightSurgeon:
             return True
         return self.anatomy.parts[layer].n_heads > 0
 
-    def _check_reach(self, target: Edit | Read) -> None:
+    def _check_reach(self, target: LayerEdit | LayerRead) -> None:
         """Refuse a site for which the library's source has no operation of its own."""
         if target.site in HEADLESS:
             return
         parts = self.anatomy.parts[target.layer]
         attention = self.anatomy.layer_modules(self.model._module)[target.layer].get_submodule(parts.attention)
-        is_own = isinstance(target, Edit) and target.scope == "head"
+        is_own = isinstance(target, LayerEdit) and target.scope == "head"
         reason = ""
         if target.site == "scores" and parts.has_sinks:
             reason = "its softmax takes scores and a sink together. Edit pattern"
-        elif isinstance(target, Edit) and target.site in ("k", "v") and not parts.has_own_keys:
+        elif isinstance(target, LayerEdit) and target.site in ("k", "v") and not parts.has_own_keys:
             reason = f"layer {parts.number} reuses those of layer {parts.key_layer}. Edit them there"
         elif target.site == "v" and is_own:
             reason = "values pass a norm after the projection. Edit v_seen"
@@ -168,7 +172,7 @@ class NNsightSurgeon:
                 f"nnsight cannot reach {target.site} in {type(attention).__name__}: {reason}, or use TorchSurgeon."
             )
 
-    def _recorded_z(self, recording: Recording) -> list[Tensor]:
+    def _recorded_z(self, recording: RecordedRun) -> list[Tensor]:
         if self.anatomy.has_mixers:
             raise SurgeryError(
                 "nnsight does not hold what layers without heads put out, so attention='frozen' would be live there. "
@@ -193,7 +197,7 @@ def trace(model: Any, tokens: Tensor, plan: TracePlan, remote: Remote) -> TraceO
     return outcome  # type: ignore[no-any-return]  # nnsight is untyped
 
 
-def index(target: Edit | Read, places: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
+def index(target: LayerEdit | LayerRead, places: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
     """The lines `numbers` of an edit or read as an index into (row, [head,] position), at rows `places` of a trace."""
     positions = lines(target.positions, numbers)
     if target.heads is None:

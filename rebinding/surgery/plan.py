@@ -20,24 +20,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy, LayerParts
+from rebinding.surgery.layers import LayerEdit, LayerRead
 from rebinding.surgery.memory import to_cpu_together
-from rebinding.surgery.recording import Recording, gather, lines
+from rebinding.surgery.recording import RecordedRun, gather, lines
 from rebinding.surgery.sites import (
     ATTENTIONS,
     HEADLESS,
     KEYED,
     SITES,
     Attention,
-    Edit,
     NothingEdited,
-    Read,
     Site,
     SurgeryError,
     check_word,
@@ -78,7 +77,9 @@ UNITS = 8
 of them one after the other in an MLP (the most that was seen is 3.5)."""
 
 
-def reaching_rows(anatomy: Anatomy, edit: Edit, reads: Sequence[Read], rows: Tensor, attention: Attention) -> Tensor:
+def reaching_rows(
+    anatomy: Anatomy, edit: LayerEdit, reads: Sequence[LayerRead], rows: Tensor, attention: Attention
+) -> Tensor:
     """For each row that an edit names, whether some read can see the edit; best called with the highest reads first."""
     seen = torch.zeros(rows.numel(), dtype=torch.bool)
     for read in reads:
@@ -88,7 +89,7 @@ def reaching_rows(anatomy: Anatomy, edit: Edit, reads: Sequence[Read], rows: Ten
     return seen
 
 
-def _seen_by(anatomy: Anatomy, edit: Edit, read: Read, rows: Tensor, attention: Attention) -> Tensor:
+def _seen_by(anatomy: Anatomy, edit: LayerEdit, read: LayerRead, rows: Tensor, attention: Attention) -> Tensor:
     is_same_layer = edit.layer == read.layer
     if not _is_above(edit, read, attention) or _is_from_below(anatomy, edit, read):
         return torch.zeros(rows.numel(), dtype=torch.bool)
@@ -105,7 +106,7 @@ def _seen_by(anatomy: Anatomy, edit: Edit, read: Read, rows: Tensor, attention: 
     return seen
 
 
-def _is_above(edit: Edit, read: Read, attention: Attention) -> bool:
+def _is_above(edit: LayerEdit, read: LayerRead, attention: Attention) -> bool:
     """Whether the read is computed from what the edit writes, at some head and position."""
     if edit.layer > read.layer or (edit.layer == read.layer and read.site not in FEEDS[edit.site]):
         return False
@@ -115,7 +116,7 @@ def _is_above(edit: Edit, read: Read, attention: Attention) -> bool:
     return not is_held or (edit.layer == read.layer and edit.site == "z")
 
 
-def _is_from_below(anatomy: Anatomy, edit: Edit, read: Read) -> bool:
+def _is_from_below(anatomy: Anatomy, edit: LayerEdit, read: LayerRead) -> bool:
     """Whether the read is of keys or values that a layer below the edit computed."""
     if read.site not in ("k_rot", "v_seen") or (edit.layer == read.layer and edit.site in ("k", "v", read.site)):
         return False
@@ -124,7 +125,7 @@ def _is_from_below(anatomy: Anatomy, edit: Edit, read: Read) -> bool:
     return key_layer < edit.layer or (key_layer == edit.layer < read.layer and not feeds)
 
 
-def _spreads(edit: Edit, read: Read, attention: Attention) -> bool:
+def _spreads(edit: LayerEdit, read: LayerRead, attention: Attention) -> bool:
     """Whether the read sees the edit from later positions too."""
     gathers = read.site in (KEYED if attention == "frozen" else _FROM_SCORES)  # z is held where attention is frozen
     if edit.layer == read.layer:
@@ -142,7 +143,7 @@ def _query_heads(parts: LayerParts, heads: Tensor, rows: Tensor, site: Site, sco
     return flags.repeat_interleave(parts.group, dim=1) if is_grouped else flags
 
 
-def changes_recorded(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> Tensor:
+def changes_recorded(recording: RecordedRun, edit: LayerEdit, source: Tensor, rows: Tensor) -> Tensor:
     """For each touched row, whether the edit writes another value than the recorded one; on the recording's device."""
     full = (rows.numel(),) + (1,) * (3 if edit.heads is not None else 2)
     value = edit.value.reshape((1,) * (len(full) - edit.value.ndim) + tuple(edit.value.shape))
@@ -153,7 +154,7 @@ def changes_recorded(recording: Recording, edit: Edit, source: Tensor, rows: Ten
         not recording.has(edit.site) or edit.site == "logits" or edit.scope == "head"
     ):  # kept per KV head: only the run shows it
         return torch.ones(rows.numel(), dtype=torch.bool)
-    places = Read(edit.site, edit.layer, positions=edit.positions, heads=edit.heads)
+    places = LayerRead(edit.site, edit.layer, positions=edit.positions, heads=edit.heads)
     layer_values = recording.sites[edit.site][edit.layer]
     recorded = gather(layer_values, source[rows], places, torch.arange(rows.numel()))
     differs = value.to(recorded) != recorded  # (row, [head,] position, width)
@@ -223,7 +224,7 @@ ORDER: dict[Site, int] = {site: number for number, sites in enumerate(STAGES) fo
 NEVER = 1 << 30
 """The start layer of a no-op row."""
 
-Target = TypeVar("Target", Edit, Read)
+Target = TypeVar("Target", LayerEdit, LayerRead)
 FREEZABLE: frozenset[Site] = frozenset({"resid", "z", "mlp_out", "logits"})
 assert set(ORDER) == set(SITES)
 
@@ -237,8 +238,8 @@ class Plan:
     allowed.
     """
 
-    edits: tuple[Edit, ...]
-    reads: tuple[Read, ...]
+    edits: tuple[LayerEdit, ...]
+    reads: tuple[LayerRead, ...]
     source: Tensor
     start: Tensor
     first: Tensor
@@ -254,16 +255,16 @@ class Plan:
         return int(self.source.numel())
 
 
-def touched(edit: Edit, n_rows: int) -> Tensor:
+def touched(edit: LayerEdit, n_rows: int) -> Tensor:
     """The rows that an edit names."""
     return torch.arange(n_rows) if edit.rows is None else edit.rows
 
 
 def make_plan(
     anatomy: Anatomy,
-    recording: Recording,
-    edits: Sequence[Edit],
-    reads: Sequence[Read],
+    recording: RecordedRun,
+    edits: Sequence[LayerEdit],
+    reads: Sequence[LayerRead],
     source: Tensor | None,
     attention: Attention,
     *,
@@ -278,9 +279,7 @@ def make_plan(
     if not reads:
         raise SurgeryError("nothing is read: list at least one Read")
     checked_edits = tuple(_checked_edit(anatomy, recording, edit, source, attention) for edit in edits)
-    checked_reads = tuple(
-        _checked_place(anatomy, recording, read, source.numel(), grouped=read.site in ("k", "v")) for read in reads
-    )
+    checked_reads = tuple(_checked_place(anatomy, recording, read, source.numel()) for read in reads)
     highest = sorted(checked_reads, key=lambda read: (read.layer, ORDER[read.site]), reverse=True)
     reaches = tuple(
         reaching_rows(anatomy, edit, highest, touched(edit, source.numel()), attention) for edit in checked_edits
@@ -308,7 +307,9 @@ def make_plan(
     )
 
 
-def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Tensor, attention: Attention) -> Edit:
+def _checked_edit(
+    anatomy: Anatomy, recording: RecordedRun, edit: LayerEdit, source: Tensor, attention: Attention
+) -> LayerEdit:
     if attention == "frozen" and edit.site not in FREEZABLE:
         raise SurgeryError(
             f"an edit of {edit.site} cannot act while attention is frozen: z is held at its recorded value. "
@@ -317,7 +318,7 @@ def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Te
     rows = touched(edit, source.numel())
     if int(rows.max()) >= source.numel():
         raise SurgeryError(f"an edit names row {int(rows.max())}; the batch has rows 0..{source.numel() - 1}")
-    edit = _checked_place(anatomy, recording, edit, rows.numel(), grouped=edit.scope == "group")
+    edit = _checked_place(anatomy, recording, edit, rows.numel())
     heads = () if edit.heads is None else (edit.heads.shape[1],)
     shape = (rows.numel(), *heads, edit.positions.shape[1], _width(anatomy, recording, edit.site, edit.layer))
     actual = tuple(edit.value.shape)
@@ -334,67 +335,41 @@ def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Te
     if edit.scope == "group" and not parts.has_own_keys:
         edit = _of_query_heads(edit, parts)
     if edit.site == "v" and edit.scope == "head" and not anatomy.parts[parts.key_layer].v_norm:
-        edit = _with(edit, site="v_seen", scope=None)
+        edit = replace(edit, site="v_seen", scope=None)
     return edit
 
 
-def _of_query_heads(edit: Edit, parts: LayerParts) -> Edit:
+def _of_query_heads(edit: LayerEdit, parts: LayerParts) -> LayerEdit:
     """An edit of KV groups as one of all their query heads: the layers that share the keys keep theirs."""
     assert edit.heads is not None
     members = torch.arange(parts.group)
     heads = (edit.heads[:, :, None] * parts.group + members).flatten(1)
 
-    def spread(table: Tensor | None, axis: int) -> Tensor | None:
-        if table is None or table.ndim < -axis or table.shape[axis] == 1:
-            return table
-        return table.repeat_interleave(parts.group, dim=axis)
+    def spread(table: Tensor, axis: int) -> Tensor:
+        is_shared = table.ndim < -axis or table.shape[axis] == 1
+        return table if is_shared else table.repeat_interleave(parts.group, dim=axis)
 
-    return _with(edit, heads=heads, value=spread(edit.value, -3), where=spread(edit.where, -2), scope="head")
+    where = None if edit.where is None else spread(edit.where, -2)
+    return replace(edit, heads=heads, value=spread(edit.value, -3), where=where, scope="head")
 
 
 def _broadcasts(actual: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return len(actual) <= len(shape) and all(a in (1, b) for a, b in zip(actual[::-1], shape[::-1], strict=False))
 
 
-def _with(target: Target, **changes: object) -> Target:
-    copy = object.__new__(type(target))
-    copy.__dict__.update(vars(target) | changes)
-    return copy
-
-
-def _checked_place(anatomy: Anatomy, recording: Recording, target: Target, n_rows: int, *, grouped: bool) -> Target:
-    """Check an edit's or a read's layer, positions and heads against the model. Logits are above its last layer."""
-    target = _with(target, layer=anatomy.n_layers) if target.site == "logits" else target
-    site, layer, positions, heads = target.site, target.layer, target.positions, target.heads
-    last = anatomy.n_layers if site in ("resid", "logits") else anatomy.n_layers - 1
-    if not 0 <= layer <= last:
-        raise SurgeryError(f"{site} exists at layers 0..{last}; got layer {layer}")
-    if int(positions.max()) >= recording.length:
-        raise SurgeryError(f"position {int(positions.max())} in prompts of {recording.length} tokens")
-    if site not in HEADLESS:
-        _check_heads(anatomy.parts[layer], site)
-    count = 0 if heads is None else anatomy.parts[layer].n_kv_heads if grouped else anatomy.parts[layer].n_heads
-    if heads is not None and int(heads.max()) >= count:
-        kind = "KV heads" if grouped else "query heads"
-        raise SurgeryError(f"{site} counts {kind}, 0..{count - 1}; got head {int(heads.max())}")
-    if isinstance(target, Read) and site in ("k", "v"):  # of the layer that computes them
-        target = _with(target, layer=anatomy.parts[layer].key_layer)
-    for name, table in (("positions", positions), ("heads", heads)):
+def _checked_place(anatomy: Anatomy, recording: RecordedRun, target: Target, n_rows: int) -> Target:
+    """Check an edit's or a read's tables of indices against the run."""
+    if int(target.positions.max()) >= recording.length:
+        raise SurgeryError(f"position {int(target.positions.max())} in prompts of {recording.length} tokens")
+    for name, table in (("positions", target.positions), ("heads", target.heads)):
         if table is not None and table.shape[0] not in (1, n_rows):
             raise SurgeryError(f"{name} has {table.shape[0]} lines for {n_rows} rows; give one line, or one a row")
+    if isinstance(target, LayerRead) and target.site in ("k", "v"):  # of the layer that computes them
+        return replace(target, layer=anatomy.parts[target.layer].key_layer)
     return target
 
 
-def _check_heads(parts: LayerParts, site: Site) -> None:
-    """Refuse a site that a layer lacks."""
-    if parts.n_heads == 0:
-        raise SurgeryError(
-            f"layer {parts.number} has no attention heads and so no {site}: its {parts.mixer} carries a state from "
-            "token to token. Layers with heads are listed by anatomy.heads"
-        )
-
-
-def _width(anatomy: Anatomy, recording: Recording, site: Site, layer: int) -> int:
+def _width(anatomy: Anatomy, recording: RecordedRun, site: Site, layer: int) -> int:
     if site in KEYED:
         return recording.length
     if site == "logits":
@@ -402,7 +377,7 @@ def _width(anatomy: Anatomy, recording: Recording, site: Site, layer: int) -> in
     return anatomy.width(site) if site in HEADLESS else anatomy.parts[layer].head_dim
 
 
-def _starts(recording: Recording, edits: Sequence[Edit], reaches: Sequence[Tensor], source: Tensor) -> Tensor:
+def _starts(recording: RecordedRun, edits: Sequence[LayerEdit], reaches: Sequence[Tensor], source: Tensor) -> Tensor:
     """The layer of each row's first edit that changes something and can be read; NEVER if there is none."""
     start = torch.full((source.numel(),), NEVER)
     seen = [(edit, rows) for edit, rows in zip(edits, reaches, strict=True) if bool(rows.any())]
@@ -416,7 +391,7 @@ def _starts(recording: Recording, edits: Sequence[Edit], reaches: Sequence[Tenso
 
 
 def _window(
-    recording: Recording, edits: Sequence[Edit], reads: Sequence[Read], source: Tensor
+    recording: RecordedRun, edits: Sequence[LayerEdit], reads: Sequence[LayerRead], source: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The first and the last position of each row that must be computed."""
     rows = torch.arange(source.numel())

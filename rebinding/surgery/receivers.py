@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import LayerParts
 from rebinding.surgery.batch import seen_by_attention, spans_heads
-from rebinding.surgery.recording import LayerCall, Recording
+from rebinding.surgery.recording import LayerCall, RecordedRun
 from rebinding.surgery.sites import Read, SurgeryError
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
@@ -86,7 +86,7 @@ class ReceiverHead:
         return scores
 
 
-def receiver_head(surgeon: TorchSurgeon, recording: Recording, layer: int, head: int, at: Tensor) -> ReceiverHead:
+def receiver_head(surgeon: TorchSurgeon, recording: RecordedRun, layer: int, head: int, at: Tensor) -> ReceiverHead:
     """The head at one token a prompt. Refused where these formulas do not give the recorded z (which must be kept)."""
     anatomy = surgeon.anatomy
     parts = anatomy.parts[layer]
@@ -99,8 +99,8 @@ def receiver_head(surgeon: TorchSurgeon, recording: Recording, layer: int, head:
     for site in ("q", "k"):
         if spans_heads(attention, parts, site):
             raise SurgeryError(f"{type(attention).__name__} normalises all heads together: none has a raw {site} alone")
-    reads = [Read(site, layer, positions=at[:, None], heads=(head,)) for site in ("q", "q_rot")]
-    raw, query = (value[:, 0, 0] for value in surgeon.run(recording, [], reads))  # (prompt, head_dim)
+    reads = [Read(site, at[:, None], (layer, head)) for site in ("q", "q_rot")]
+    raw, query = (value[:, 0] for value in surgeon.run(recording, [], reads))  # (prompt, head_dim)
     kv, prompts = parts.kv_head(head), torch.arange(recording.n_prompts)
     keys, values = (recording.sites[site][layer][:, kv] for site in ("keys", "values"))  # (prompt, token, head_dim)
     call, recorded_z = recording.calls[layer], recording.sites["z"][layer][prompts, head, at]  # (prompt, head_dim)

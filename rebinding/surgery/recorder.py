@@ -25,7 +25,7 @@ from rebinding.surgery.recording import (
     LAYER_ARGUMENTS,
     LayerCall,
     OfPrompts,
-    Recording,
+    RecordedRun,
     TokensBefore,
     cut_call,
     join_calls,
@@ -99,7 +99,7 @@ def record(
     keep: Collection[Site] = (),
     fixed_z: Sequence[Tensor] | None = None,
     rows: int = ROWS,
-) -> Recording:
+) -> RecordedRun:
     """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need.
 
     With `fixed_z`, one tensor (head, token, head_dim) a layer, every head's output is fixed at these values.
@@ -121,7 +121,7 @@ def record(
     for layer, keys in enumerate(sites.get("keys", [])):  # on its layer's device; it comes from the layer below
         if keys.numel():
             sites["resid"][layer] = sites["resid"][layer].to(keys.device)
-    return Recording(tokens, sites, [join_calls(calls) for calls in zip(*(calls for _, calls in parts), strict=True)])
+    return RecordedRun(tokens, sites, [join_calls(calls) for calls in zip(*(calls for _, calls in parts), strict=True)])
 
 
 def _join_layers(parts: Sequence[Mapping[int, Tensor]], common: int, n_layers: int) -> list[Tensor]:

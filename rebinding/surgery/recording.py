@@ -1,7 +1,4 @@
-"""Recordings of unedited runs, from which edited runs continue, and the interface of a surgeon that makes them.
-
-Experiments use the interface and run on either implementation.
-"""
+"""Recordings of unedited runs, from which edited runs continue."""
 
 from __future__ import annotations
 
@@ -9,13 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy, LayerParts
-from rebinding.surgery.sites import Attention, Edit, Read, Site, SurgeryError
+from rebinding.surgery.layers import LayerRead
+from rebinding.surgery.sites import Site, SurgeryError
 
 LayerCall = dict[str, Any]
 """The keywords with which the model calls one of its layers."""
@@ -23,7 +21,7 @@ Key: TypeAlias = tuple[tuple[int, ...], bytes, frozenset[str]]
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class RecordedRun:
     """An unedited run over prompts of equal length.
 
     `sites[site][layer]` is (prompt, head, token, width), without the head axis where a site has none, and empty at
@@ -36,7 +34,7 @@ class Recording:
     tokens: Tensor
     sites: dict[str, list[Tensor]]
     calls: list[LayerCall]
-    spots: tuple[tuple[Read, Tensor], ...] = ()
+    spots: tuple[tuple[LayerRead, Tensor], ...] = ()
 
     @property
     def n_prompts(self) -> int:
@@ -52,7 +50,7 @@ class Recording:
         """Whether the values of a site were kept."""
         return site in self.sites
 
-    def lookup(self, read: Read, source: Tensor) -> Callable[[Tensor], Tensor] | None:
+    def lookup(self, read: LayerRead, source: Tensor) -> Callable[[Tensor], Tensor] | None:
         """A function from rows to the unedited values of a read; None if they were not kept. Rows continue `source`."""
         if self.has(read.site):
             recorded = self.sites[read.site][read.layer]
@@ -79,9 +77,9 @@ class Recordings:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.entries: OrderedDict[Key, Recording] = OrderedDict()
+        self.entries: OrderedDict[Key, RecordedRun] = OrderedDict()
 
-    def get(self, tokens: Tensor, keep: Collection[Site], make: Callable[[], Recording]) -> Recording:
+    def get(self, tokens: Tensor, keep: Collection[Site], make: Callable[[], RecordedRun]) -> RecordedRun:
         """The recording of these prompts with these sites kept, made if it is not cached."""
         key = (tuple(tokens.shape), tokens.cpu().numpy().tobytes(), frozenset(keep))
         recording = self.entries.pop(key, None)
@@ -104,7 +102,7 @@ def _lines_of(values: Tensor, source: Tensor, rows: Tensor) -> Tensor:
     return values[source[rows].to(values.device)]
 
 
-def _same_heads(spot: Read, read: Read) -> bool:
+def _same_heads(spot: LayerRead, read: LayerRead) -> bool:
     if spot.heads is None or read.heads is None:
         return spot.heads is read.heads
     return bool(spot.heads.shape[0] == 1 and torch.equal(spot.heads, read.heads))
@@ -115,7 +113,7 @@ def lines(table: Tensor, rows: Tensor) -> Tensor:
     return table.expand(rows.numel(), -1) if table.shape[0] == 1 else table[rows]
 
 
-def gather(values: Tensor, places: Tensor, read: Read, rows: Tensor, *, start: Tensor | None = None) -> Tensor:
+def gather(values: Tensor, places: Tensor, read: LayerRead, rows: Tensor, *, start: Tensor | None = None) -> Tensor:
     """A read's heads and positions of `values` (place, [head,] token, width), from token 0 or `start` (row,) on."""
     positions = lines(read.positions, rows)  # (row, position)
     positions = (positions if start is None else positions - start[:, None]).to(values.device)
@@ -232,38 +230,3 @@ def cut_call(call: LayerCall, start: int, stop: int, device: torch.device, sourc
         return value[..., start:stop]
 
     return {key: cut(key, value) for key, value in call.items()}
-
-
-class Surgeon(Protocol):
-    """Records unedited runs, and runs batches of edited ones that continue them."""
-
-    anatomy: Anatomy
-
-    def prompts_at_once(self, length: int) -> int:
-        """How many prompts of `length` tokens to record and edit together."""
-
-    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
-        """Run prompts (prompt, token) unedited; record what later runs start from, and the sites to `keep`.
-
-        Runs with attention frozen need `keep={"z"}`.
-        """
-
-    def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
-        """The recording with unedited reads added; a surgeon that gains nothing from them may return it as it is."""
-
-    def run(
-        self,
-        recording: Recording,
-        edits: Sequence[Edit],
-        reads: Sequence[Read],
-        *,
-        source: Tensor | None = None,
-        attention: Attention = "live",
-        allow_noop: bool = False,
-    ) -> list[Tensor]:
-        """Run a batch whose row `r` is the recorded prompt `source[r]` with the edits that name row `r`.
-
-        Returns one tensor per read, rows first. Rows whose edits together change nothing that is read raise
-        `NothingEdited`, at every site and whatever was recorded, unless `allow_noop`. With `attention="frozen"` every
-        head's z is held at its recorded value, except where an edit writes z; MLPs and norms are recomputed.
-        """

@@ -25,7 +25,7 @@ from rebinding.surgery.attention import AttentionStage, SharedPrefix
 from rebinding.surgery.batch import WRITABLE, Batch, RawHeads, Results, rewritten
 from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module
 from rebinding.surgery.plan import ORDER
-from rebinding.surgery.recording import Recording, cut_call, lines, site_of_module
+from rebinding.surgery.recording import RecordedRun, cut_call, lines, site_of_module
 from rebinding.surgery.sites import Attention, Site, reduced_logits
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class LayerRules:
         return z[self.batch.source[: self.n_active].to(z.device)][:, :, self.batch.begin : self.batch.end]
 
 
-def shared_prefix(recording: Recording, layer: int, source: Tensor, length: int) -> SharedPrefix:
+def shared_prefix(recording: RecordedRun, layer: int, source: Tensor, length: int) -> SharedPrefix:
     """The first `length` recorded keys and values of the prompts that rows continue, one copy per prompt."""
     keys, values = recording.sites["keys"][layer], recording.sites["values"][layer]
     prompts, prompt_of_row = source.unique(return_inverse=True)
@@ -180,7 +180,7 @@ def _mixer_run(parts: LayerParts, batch: Batch, source: Tensor, attention: Atten
 
 
 def complete_keys(
-    shared: dict[int, Keys], recording: Recording, layer: int, source: Tensor, tokens: slice | Tensor
+    shared: dict[int, Keys], recording: RecordedRun, layer: int, source: Tensor, tokens: slice | Tensor
 ) -> None:
     """Add the recorded keys and values of `layer`, at `tokens`, for rows that started above it."""
     recorded = recording.sites["keys"][layer], recording.sites["values"][layer]

@@ -3,9 +3,9 @@
 Edits and reads check themselves when they are made; indices, words, values, prompts and sources have the same checks in
 all surgeons.
 
-A *batch* here is a list of rows; every row is one run of the model, usually one candidate edit. An `Edit` writes at one
-site of one layer for some of the rows; its heads and positions may differ from row to row, so a batch may try another
-head in every row. Tensors are always ordered rows, heads, positions, width; sites without heads drop that axis.
+A run has *rows*: each is one run of the model over a prompt, usually one candidate edit. Heads and positions of an edit
+may differ from row to row, so a run may try another head in every row. Tensors are always ordered rows, heads,
+positions, width; sites without heads drop that axis.
 
 | site | heads counted in | width | the point it names |
 |---|---|---|---|
@@ -36,7 +36,7 @@ import operator
 import reprlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,12 @@ from torch import Tensor, nn
 from rebinding.surgery.anatomy import Anatomy
 
 Index: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]] | Tensor
+Position: TypeAlias = str | int
+"""A name, or an index from the first token (negative: from the end)."""
+At: TypeAlias = Position | Sequence[Position] | Index
+Head: TypeAlias = tuple[int, int]
+"""(layer, head), both from 0."""
+Heads: TypeAlias = Head | Sequence[Head] | Tensor
 
 INTEGERS = frozenset(
     {torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64}
@@ -59,7 +65,7 @@ class NothingEdited(SurgeryError):
     """The edits of a row change nothing that is read: the result would be the clean run."""
 
 
-def _integers(index: Index, what: str) -> Tensor:
+def integers(index: Index, what: str) -> Tensor:
     """An index as a tensor of integers. Floats are not rounded, and True is not 1: both are refused."""
     expected = f"{what} must be integers: a number, a range, a list, a table with lines of one length, or a tensor"
     try:
@@ -80,7 +86,7 @@ def _has_bool(index: object) -> bool:
 
 def index_table(index: Index, what: str) -> Tensor:
     """An index as a table: one line for all rows, or one line a row."""
-    table = _integers(index, what)
+    table = integers(index, what)
     table = table.reshape(1, -1) if table.ndim < 2 else table  # (1 or rows, count)
     if table.ndim != 2 or table.numel() == 0:
         raise SurgeryError(
@@ -98,7 +104,7 @@ def index_table(index: Index, what: str) -> Tensor:
 
 def batch_rows(rows: Index, edit: str) -> Tensor:
     """The rows of the batch that an edit touches, each once: (touched rows,)."""
-    numbers = _integers(rows, "rows").reshape(-1)
+    numbers = integers(rows, "rows").reshape(-1)
     if numbers.numel() == 0:
         raise NothingEdited(f"{edit} lists no rows")
     distinct = numbers.unique()
@@ -128,10 +134,8 @@ def check_word(option: str, word: str, words: Sequence[str]) -> None:
         )
 
 
-def check_value(value: Tensor, where: Tensor | None, edit: str) -> None:
-    """Refuse values that are no tensor, and masks that are not boolean or true nowhere."""
-    if not isinstance(value, Tensor):
-        raise SurgeryError(f"the value of {edit} must be a tensor; got {reprlib.repr(value)}. Use torch.tensor(value)")
+def check_mask(where: Tensor | None, edit: str) -> None:
+    """Refuse a mask that is not boolean, or true nowhere."""
     if where is None:
         return
     if not isinstance(where, Tensor) or where.dtype != torch.bool:
@@ -186,6 +190,7 @@ def checked_source(source: Tensor | None, n_prompts: int) -> Tensor:
 Site: TypeAlias = Literal[
     "resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out", "logits"
 ]
+ReadSite: TypeAlias = Site | Literal["answers"]
 Mode: TypeAlias = Literal["set", "add"]
 Scope: TypeAlias = Literal["group", "head"]
 Attention: TypeAlias = Literal["live", "frozen"]
@@ -212,115 +217,135 @@ SITES: tuple[Site, ...] = get_args(Site)
 MODES: tuple[Mode, ...] = get_args(Mode)
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
-HEADLESS: frozenset[Site] = frozenset({"resid", "mlp_out", "logits"})
-KEYED: frozenset[Site] = frozenset({"scores", "pattern"})
+HEADLESS: frozenset[ReadSite] = frozenset({"resid", "mlp_out", "logits"})
+AFTER_LAYERS = ("logits", "answers")
+KEYED: frozenset[ReadSite] = frozenset({"scores", "pattern"})
 """Sites whose width is the number of keys."""
 
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """Set a site to a value, or add the value to it, at some heads and positions of some rows.
+    """Set a site to a value, or add it, in every row of a run: a row is a prompt, or one of its copies.
 
-    `value` broadcasts to (rows, heads, positions, width); to (rows, positions, width) at sites without heads. `rows`
-    lists the rows of the batch that the edit touches (all of them when it is None); `heads` and `positions` are one
-    list for all of those rows, or a table with one line for each. `where`, a mask that broadcasts to (rows, heads,
-    positions), exempts the places where it is false: they keep their current value. `scope` must be given at `k` and
-    `v`, where an edit can act on the whole KV group (`heads` are then KV heads) or on what single query heads see.
+    A site with heads needs `head`, a (layer, head) or a list of them; `resid` and `mlp_out` need `layer`, and `logits`
+    neither. `at` is a position or a list; for `scores` and `pattern` it is that of the query. A position is a name, if
+    prompts with names are run (`rebinding.Recording`), or an index, from the end if it is negative. Where rows differ,
+    `at` is a tensor (row, position) and `head` a tensor (row, head, 2) of (layer, head), whose columns lie in one layer
+    each (`in_layer`).
+
+    `value` is a number, a tensor in the shape that `Read` returns for the same `head` and `at` (or one that broadcasts
+    to it), or a `rebinding.Recording`: then each prompt gets what this site has there in the recorded prompt of the
+    same number. A number for `scores` or `pattern` goes to the keys that the query can see. `scope` is needed at `k`
+    and `v`: `"head"` changes what one query head sees (`head` counts query heads), `"group"` the whole KV group (`head`
+    counts KV heads). `rows` are the rows that are edited (all by default): value and tables have one line for each of
+    these. `where`, a mask in the shape of the value without its last axis, exempts the places where it is false.
     """
 
     site: Site
-    layer: int
-    value: Tensor
-    positions: Tensor
-    heads: Tensor | None = None
-    rows: Tensor | None = None
+    value: Any
+    at: At
+    head: Heads | None = None
+    layer: int | None = None
     mode: Mode = "set"
     scope: Scope | None = None
+    rows: Index | None = None
     where: Tensor | None = None
 
-    def __init__(
-        self,
-        site: Site,
-        layer: int,
-        value: Tensor,
-        *,
-        positions: Index,
-        heads: Index | None = None,
-        rows: Index | None = None,
-        mode: Mode = "set",
-        scope: Scope | None = None,
-        where: Tensor | None = None,
-    ) -> None:
-        check_site(site, heads)
-        check_scope(site, scope)
-        check_word("mode", mode, MODES)
-        edit = f"an edit at {site}, layer {layer}"
-        check_value(value, where, edit)
-        self.__dict__.update(  # the class is frozen
-            site=site,
-            layer=layer_number(layer),
-            value=value,
-            positions=index_table(positions, "positions"),
-            heads=None if heads is None else index_table(heads, "heads"),
-            rows=None if rows is None else batch_rows(rows, edit),
-            mode=mode,
-            scope=scope,
-            where=where,
-        )
+    def __post_init__(self) -> None:
+        _check_place(self)
+        check_word("mode", self.mode, MODES)
+        check_mask(self.where, f"an edit at {self.site}")
+        if self.rows is not None:
+            batch_rows(self.rows, f"an edit at {self.site}")
+
+    def __repr__(self) -> str:
+        value = f"tensor {tuple(self.value.shape)}" if isinstance(self.value, Tensor) else repr(self.value)
+        place = f"layer={self.layer}" if self.head is None else f"head={self.head}"
+        return f"Edit({self.site!r}, {value}, at={self.at!r}, {place}, mode={self.mode!r}, scope={self.scope!r})"
 
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """Return a site at some heads and positions of every row, as (rows, heads, positions, width).
+    """Return a site at some positions of every row.
 
-    `k` and `v` are read per KV head. `reduce` is called with the tensor of a few rows and the numbers of those
-    rows. What it returns (rows first) is kept instead, so a vocabulary of logits need not be kept.
+    The result is (row, head, position, width). The axis head or position is there only if `head` or `at` is a list or a
+    tensor. `head`, `at`, `layer` and `scope` are as in `Edit`. `logits` are those of the whole vocabulary; `answers`
+    those of the answer candidates of prompts that have some, the right one first. `reduce` is called with the values
+    (row, [head,] position, width) of a few rows and the numbers of those rows, and what it returns (rows first) is kept
+    instead, so a vocabulary of logits need not be kept.
     """
 
-    site: Site
-    layer: int
-    positions: Tensor
-    heads: Tensor | None = None
+    site: ReadSite
+    at: At = "readout"
+    head: Heads | None = None
+    layer: int | None = None
+    scope: Scope | None = None
     reduce: Reduce | None = None
 
-    def __init__(
-        self,
-        site: Site,
-        layer: int = -1,
-        *,
-        positions: Index,
-        heads: Index | None = None,
-        reduce: Reduce | None = None,
-    ) -> None:
-        check_site(site, heads)
-        self.__dict__.update(  # the class is frozen
-            site=site,
-            layer=layer_number(layer),
-            positions=index_table(positions, "positions"),
-            heads=None if heads is None else index_table(heads, "heads"),
-            reduce=reduce,
-        )
+    def __post_init__(self) -> None:
+        _check_place(self)
 
 
-def check_site(site: str, heads: Index | None) -> None:
-    """Refuse an unknown site, and heads at a site without heads."""
-    if site not in SITES:
-        raise SurgeryError(f"unknown site {site!r}; the sites are {', '.join(SITES)}")
-    if site in HEADLESS and heads is not None:
-        raise SurgeryError(f"site {site!r} has no heads; leave heads out")
-    if site not in HEADLESS and heads is None:
-        raise SurgeryError(f"site {site!r} is per head; say which heads")
+def in_layer(layer: int, heads: Index) -> Tensor:
+    """Heads of one layer, one line for all rows or one line a row, as the `head` of an edit or a read."""
+    table = index_table(heads, "heads")
+    return torch.stack([torch.full_like(table, layer_number(layer)), table], dim=-1)  # (1 or row, head, 2)
 
 
-def check_scope(site: Site, scope: str | None) -> None:
-    """Refuse an edit of k or v without a scope, and a scope at any other site."""
-    if (site in ("k", "v")) != (scope is not None):
+def is_one_head(head: object) -> bool:
+    """Whether this is one (layer, head) and no list of them."""
+    return isinstance(head, (tuple, list)) and len(head) == 2 and not isinstance(head[0], (tuple, list))
+
+
+def is_one_position(at: object) -> bool:
+    """Whether this is one position and no list of them."""
+    return isinstance(at, str) or (hasattr(at, "__index__") and not getattr(at, "ndim", 0))
+
+
+def has_names(at: At) -> bool:
+    """Whether positions are given by name."""
+    return isinstance(at, str) or (isinstance(at, (list, tuple)) and any(isinstance(part, str) for part in at))
+
+
+def head_table(head: Heads) -> Tensor:
+    """One head or several as a table (1 or row, head, 2) of (layer, head)."""
+    expected = "head must be (layer, head), a list of such pairs, or a tensor (row, head, 2)"
+    pairs = head if isinstance(head, Tensor) or not is_one_head(head) else [head]
+    try:
+        table = integers(cast("Index", pairs), "head")
+    except SurgeryError:
+        raise SurgeryError(f"{expected}; got {reprlib.repr(head)}") from None
+    table = table[None] if table.ndim == 2 else table
+    if table.ndim != 3 or table.shape[-1] != 2 or not table.numel():
+        raise SurgeryError(f"{expected}; got {reprlib.repr(head)}")
+    return table
+
+
+def _check_place(item: Edit | Read) -> None:
+    """Refuse an unknown site, and heads, layers, positions or a scope that do not go with it."""
+    site = item.site
+    if site not in SITES and (site != "answers" or isinstance(item, Edit)):
+        raise SurgeryError(f"unknown site {site!r}; the sites are {', '.join(SITES)}, and to read, answers")
+    if site in AFTER_LAYERS:
+        if item.head is not None or item.layer is not None:
+            raise SurgeryError(f"{site} come after the last layer; leave head and layer out")
+    elif site in HEADLESS:
+        if item.layer is None or item.head is not None:
+            raise SurgeryError(f"{site!r} has no heads: give layer=..., and no head")
+        layer_number(item.layer)
+    elif item.head is None or item.layer is not None:
+        raise SurgeryError(f"{site!r} is per head: give head=(layer, head) or a list of such pairs, and no layer")
+    else:
+        head_table(item.head)
+    if not has_names(item.at):
+        integers(cast("Index", item.at), "positions")
+    if (site in ("k", "v")) != (item.scope is not None):
         raise SurgeryError(
-            f"site {site!r} with scope {scope!r}: an edit of k or v says scope='group' or scope='head' "
-            "(one query head's copy); no other site takes a scope"
+            f"site {site!r} with scope {item.scope!r}: k and v are edited and read with scope='group' (head counts KV "
+            "heads) or scope='head' (one query head's copy); no other site takes a scope"
         )
-    if scope is not None:
-        check_word("scope", scope, SCOPES)
+    if item.scope is not None:
+        check_word("scope", item.scope, SCOPES)
 
 
 def check_kept_sites(keep: Collection[str]) -> None:
@@ -345,8 +370,3 @@ def reduced_logits(model: nn.Module, anatomy: Anatomy, resid: Tensor, reduce: Re
         return anatomy.logits(model, resid, reduce.tokens[rows]).float()  # (row, position, token)
     logits = anatomy.logits(model, resid)
     return logits if reduce is None else reduce(logits, rows)
-
-
-def reads_vocabulary(read: Read) -> bool:
-    """Whether a read needs the logits of the whole vocabulary."""
-    return read.site == "logits" and not isinstance(read.reduce, LogitsOf)

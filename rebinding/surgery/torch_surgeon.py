@@ -24,24 +24,25 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import install
 from rebinding.surgery.batch import Batch, Results, fill_unchanged, make_batch
 from rebinding.surgery.calling import run_alone
+from rebinding.surgery.layers import LayerEdit, LayerRead, split_read
 from rebinding.surgery.mean_ablated import ActiveHeads, run_mean_ablated
 from rebinding.surgery.memory import budget, in_parts, prompts_that_fit, rows_that_fit
 from rebinding.surgery.plan import NEVER, ORDER, Plan, check_changed, make_plan
 from rebinding.surgery.recorder import ROWS, record
-from rebinding.surgery.recording import Recording, Recordings, site_of_module
+from rebinding.surgery.recording import RecordedRun, Recordings, site_of_module
 from rebinding.surgery.replay import replay, run_layers
 from rebinding.surgery.sites import (
     Attention,
-    Edit,
+    LogitsOf,
     Read,
     Reduce,
     Site,
     SurgeryError,
     check_kept_sites,
     check_tokens,
-    reads_vocabulary,
     reduced_logits,
 )
+from rebinding.surgery.surgeon import Surgeon
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -50,7 +51,7 @@ READABLE: frozenset[Site] = frozenset({"resid", "q", "k", "v", "z", "mlp_out", "
 """Sites that can be read without running attention."""
 
 
-def can_run(anatomy: Anatomy, recording: Recording, plan: Plan) -> bool:
+def can_run(anatomy: Anatomy, recording: RecordedRun, plan: Plan) -> bool:
     """Whether the parts of this anatomy are known and nothing inside attention is read."""
     is_known = anatomy.branches is not None and all(part.k.end == "output" for part in anatomy.parts)
     is_known = is_known and "attention_output" in recording.sites  # recorded together with z
@@ -108,7 +109,7 @@ ACTIVE_TOKENS = 8
 """Tokens of a mean-ablated run for which memory is planned: those at which a circuit's groups act, and the readout."""
 
 
-class TorchSurgeon:
+class TorchSurgeon(Surgeon):
     """Carries out edits and reads on a model; see `rebinding.surgery.sites` for the vocabulary.
 
     `rows` bounds how many rows run at once. By default it follows from free memory, or from `budget`, the bytes that a
@@ -152,21 +153,21 @@ class TorchSurgeon:
             self._prompts_at_once[length] = fits
         return self._prompts_at_once[length]
 
-    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
+    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> RecordedRun:
         """Run prompts (prompt, token) unedited; `keep` names sites to record besides those that replays need."""
         check_tokens(self.anatomy, tokens)  # before the cache is used
         check_kept_sites(keep)
         with run_alone(self.model):
             return self.recordings.get(tokens, keep, lambda: self._record(tokens, keep))
 
-    def record_mean_ablated(self, tokens: Tensor, fixed_z: Sequence[Tensor]) -> Recording:
+    def record_mean_ablated(self, tokens: Tensor, fixed_z: Sequence[Tensor]) -> RecordedRun:
         """Run prompts with every head's output fixed: `fixed_z[layer]` is (head, token, head_dim)."""
         with run_alone(self.model):
             return self._record(tokens, {"z"}, fixed_z)
 
     @torch.no_grad()
     def run_mean_ablated(
-        self, recording: Recording, active: ActiveHeads, *, source: Tensor, readout: Tensor, reduce: Reduce
+        self, recording: RecordedRun, active: ActiveHeads, *, source: Tensor, readout: Tensor, reduce: Reduce
     ) -> Tensor:
         """Logits at `readout` (one position a row) of runs in which z is as recorded, except at the active heads.
 
@@ -185,20 +186,21 @@ class TorchSurgeon:
             in_parts(torch.arange(source.numel()), size, run)
         return torch.cat(parts)
 
-    def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
+    def with_reads(self, recording: RecordedRun, reads: Sequence[Read]) -> RecordedRun:
         """The recording with some unedited reads added (one line of positions a prompt, one of heads for all).
 
         Later runs need not compute rows from such a read on if they change only above it.
         """
-        values = self.run(recording, [], reads)
-        return replace(recording, spots=(*recording.spots, *zip(reads, values, strict=True)))
+        parts = [part for read in reads for part in split_read(self.anatomy, read, recording.length)]
+        values = self.run_by_layer(recording, [], parts)
+        return replace(recording, spots=(*recording.spots, *zip(parts, values, strict=True)))
 
     @torch.no_grad()
-    def run(
+    def run_by_layer(
         self,
-        recording: Recording,
-        edits: Sequence[Edit],
-        reads: Sequence[Read],
+        recording: RecordedRun,
+        edits: Sequence[LayerEdit],
+        reads: Sequence[LayerRead],
         *,
         source: Tensor | None = None,
         attention: Attention = "live",
@@ -219,10 +221,14 @@ class TorchSurgeon:
         return results.ordered()
 
     def _run_rows(
-        self, plan: Plan, recording: Recording, rows: Tensor, attention: Attention | None, results: Results
+        self, plan: Plan, recording: RecordedRun, rows: Tensor, attention: Attention | None, results: Results
     ) -> None:
         width = int(plan.last[rows[0]] - plan.first[rows[0]]) + 1
-        logits = sum(read.positions.shape[1] for read in plan.reads if reads_vocabulary(read))
+        logits = sum(
+            read.positions.shape[1]
+            for read in plan.reads
+            if read.site == "logits" and not isinstance(read.reduce, LogitsOf)
+        )
         size = self._rows_at_once(width, recording.length, logits)
         in_parts(rows, size, lambda part: self._run_batch(make_batch(plan, recording, part), attention, results))
 
@@ -233,7 +239,7 @@ class TorchSurgeon:
         else:
             replay(self.model, self.anatomy, batch, results, attention=attention)
 
-    def _record(self, tokens: Tensor, keep: Collection[Site], fixed_z: Sequence[Tensor] | None = None) -> Recording:
+    def _record(self, tokens: Tensor, keep: Collection[Site], fixed_z: Sequence[Tensor] | None = None) -> RecordedRun:
         rows = max(ROWS, self.prompts_at_once(tokens.shape[1]))
         return record(self.model, self.anatomy, tokens, keep=keep, fixed_z=fixed_z, rows=rows)
 

@@ -150,27 +150,30 @@ def test_errors_say_what_to_do() -> None:
     model, other = model_of(), model_of()
     recording = model.record(prompts_of(model))
     reads = Read("logits")
-    for edit, message in (
-        (Edit("z", 0.0, at="early", head=(4, 0)), "no head \\(4, 0\\): the model has layers 0 to 3 and heads 0 to 5"),
-        (Edit("k", 0.0, at="early", head=(0, 2), scope="group"), "KV heads 0 to 1"),
-        (Edit("z", torch.zeros(2, 3, 1, HEAD_DIM), at="early", head=(0, 0)), r"takes \(prompt, width\)"),
-        (Edit("z", "0", at="early", head=(0, 0)), "a number, a tensor or a Recording; got a str"),
-        (Edit("z", 0.0, at=[], head=(0, 0)), "at is an empty list"),
-        (Edit("z", 0.0, at=1.5, head=(0, 0)), "a position is a name or an index; got 1.5"),
-        (Edit("resid", 0.0, at=1, layer="2"), "layer must be an integer"),
-        (Edit("z", 0.0, at="late", head=(0, 0)), "no position 'late'. Every prompt has early, middle, readout"),
-        (Edit("z", 0.0, at=13, head=(0, 0)), "position 13: these prompts have tokens 0 to 12"),
-        (Edit("resid", 0.0, at=1, layer=5), "no layer 5: 'resid' has layers 0 to 4"),
-        (Edit("mlp_out", 0.0, at=1, layer=4), "no layer 4: 'mlp_out' has layers 0 to 3"),
-        (Edit("z", other.record(prompts_of(other)), at=1, head=(0, 0)), "another loaded copy of tiny llama"),
-        (Edit("z", model.record(prompts_of(model, n=1)), at=1, head=(0, 0)), "1 prompts, and the run has 2"),
+    for make, message in (
+        (
+            lambda: Edit("z", 0.0, at="early", head=(4, 0)),
+            "no head \\(4, 0\\): the model has layers 0 to 3 and query heads 0 to 5",
+        ),
+        (lambda: Edit("k", 0.0, at="early", head=(0, 2), scope="group"), "KV heads 0 to 1"),
+        (lambda: Edit("z", torch.zeros(2, 3, 1, HEAD_DIM), at="early", head=(0, 0)), r"takes \(row, width\)"),
+        (lambda: Edit("z", "0", at="early", head=(0, 0)), "a number, a tensor or a Recording; got a str"),
+        (lambda: Edit("z", 0.0, at=[], head=(0, 0)), "at is an empty list"),
+        (lambda: Edit("z", 0.0, at=1.5, head=(0, 0)), "positions must be integers.*got 1.5"),
+        (lambda: Edit("resid", 0.0, at=1, layer="2"), "layer must be an integer"),
+        (lambda: Edit("z", 0.0, at="late", head=(0, 0)), "no position 'late'. Every prompt has early, middle, readout"),
+        (lambda: Edit("z", 0.0, at=13, head=(0, 0)), "position 13: these prompts have tokens 0 to 12"),
+        (lambda: Edit("resid", 0.0, at=1, layer=5), "no layer 5: 'resid' has layers 0 to 4"),
+        (lambda: Edit("mlp_out", 0.0, at=1, layer=4), "no layer 4: 'mlp_out' has layers 0 to 3"),
+        (lambda: Edit("z", other.record(prompts_of(other)), at=1, head=(0, 0)), "another loaded copy of tiny llama"),
+        (lambda: Edit("z", model.record(prompts_of(model, n=1)), at=1, head=(0, 0)), "1 prompts, and the run has 2"),
     ):
         with pytest.raises(ValueError, match=message):
-            recording.run(edit, reads)
+            recording.run(make(), reads)
     for site, place, message in (
         ("z", {"layer": 1}, "per head"),
         ("resid", {"head": (1, 1)}, "has no heads: give layer"),
-        ("logits", {}, "can be read and not edited"),
+        ("answers", {}, "unknown site"),
         ("k", {"head": (0, 0)}, "scope='group' or scope='head'"),
         ("zz", {"head": (0, 0)}, "unknown site 'zz'"),
     ):

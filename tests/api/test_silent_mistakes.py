@@ -80,7 +80,7 @@ def test_a_score_of_minus_infinity_closes_a_key() -> None:
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, torch.tensor([1.0, math.inf])])
 def test_infinities_are_refused(value: Any) -> None:
     with pytest.raises(SurgeryError, match="NaN or an infinity"):
-        Edit("z", value, at=1, head=HEAD)
+        model_of().record(prompts_of(model_of())).run(Edit("z", value, at=1, head=HEAD), Read("logits"))
 
 
 OVERWRITTEN: dict[str, Callable[[], tuple[Edit, Edit]]] = {

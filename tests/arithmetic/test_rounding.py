@@ -76,7 +76,7 @@ def test_zeros_stay_and_sixteen_bits_move_by_one_unit() -> None:
 def test_rounding_reaches_the_library_and_both_surgeons() -> None:
     """And what it moves in a whole model is what the tests' tolerance allows."""
     model, prompts = tiny("llama"), tokens("llama")
-    read = [Read("logits", positions=[12])]
+    read = [Read("logits", at=[12])]
     surgeons = [kind(model, derive(model)) for kind in (NNsightSurgeon, TorchSurgeon)]
     runs = [
         lambda: model(prompts).logits,

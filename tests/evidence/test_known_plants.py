@@ -42,7 +42,7 @@ def logits(loaded_model: LoadedModel) -> torch.Tensor:
     """The logits of one prompt, at its end."""
     (prompt,) = loaded_model.encoder().encode([design("published").prompt(0)])
     surgeon = loaded_model.surgeon()
-    (at_end,) = surgeon.run(surgeon.record(token_batch([prompt])), [], [Read("logits", positions=[len(prompt) - 1])])
+    (at_end,) = surgeon.run(surgeon.record(token_batch([prompt])), [], [Read("logits", at=[len(prompt) - 1])])
     return at_end
 
 

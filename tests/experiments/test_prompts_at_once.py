@@ -11,7 +11,7 @@ from torch import Tensor
 from rebinding.evidence import OnPrompts, Request
 from rebinding.experiments.recheck import differences, is_comparable, is_per_prompt, on_prompt
 from rebinding.experiments.workbench import Workbench
-from rebinding.surgery import Recording, TorchSurgeon
+from rebinding.surgery import RecordedRun, TorchSurgeon
 from tests.oracles.by_hand.judgements import SMALL_N, Judged, judged
 
 NAME = "planted:pointer@llama"
@@ -23,7 +23,7 @@ def count_recordings(patch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of prompts that surgeons are asked to record, one a call."""
     record, sizes = TorchSurgeon.record, []
 
-    def note_size(surgeon: TorchSurgeon, tokens: Tensor, **options: Any) -> Recording:
+    def note_size(surgeon: TorchSurgeon, tokens: Tensor, **options: Any) -> RecordedRun:
         sizes.append(len(tokens))
         return record(surgeon, tokens, **options)
 

@@ -11,6 +11,7 @@ from rebinding.surgery.sites import HEADLESS, KEYED, Edit, Read, Site
 from tests.families.models import LENGTH, N_HEADS, PROMPTS, VOCABULARY, Family
 from tests.families.tables import TABLES, Table
 from tests.surgery.cases import Cell
+from tests.surgery.tables import place
 
 FIRST = 6
 """The first token that a windowed batch edits and reads; the tokens before it are those of the unedited run."""
@@ -50,8 +51,8 @@ def make_batch(family: Family, cell: Cell, *, is_windowed: bool, has_reused: boo
         for mode, pair in (("set", rows[:2]), ("add", rows[2:])):
             edits.append(_edit(table, cell, layer, first, dice, rows=pair, mode=mode, n_positions=3))
         edits.append(_edit(table, cell, layer, first, dice, rows=[last_row], mode="add", n_positions=1))
-    reads = [Read("resid", len(table.layers), positions=range(first, LENGTH))]
-    reads.append(Read("logits", positions=range(first, LENGTH)))
+    reads = [Read("resid", at=range(first, LENGTH), layer=len(table.layers))]
+    reads.append(Read("logits", at=range(first, LENGTH)))
     if not is_windowed:
         reads += [read_all(table, cell.site, layer) for layer in layers]
         if cell.attention == "frozen":  # attention has to run although its output is held
@@ -63,7 +64,7 @@ def make_batch(family: Family, cell: Cell, *, is_windowed: bool, has_reused: boo
 def read_all(table: Table, site: Site, layer: int) -> Read:
     """A read of a site at all heads and tokens."""
     heads = None if site in HEADLESS else range(count_heads(table, site, "group", layer))
-    return Read(site, layer, positions=range(LENGTH), heads=heads)
+    return Read(site, at=range(LENGTH), **place(site, layer, heads))
 
 
 def count_heads(table: Table, site: Site, scope: str | None, layer: int) -> int:
@@ -106,11 +107,11 @@ def _edit(
     where = torch.rand(shape[:-1], generator=dice) < 0.7
     where[..., -1] = True
     return Edit(
-        *(cell.site, layer, value),
-        positions=positions,
-        heads=heads,
+        cell.site,
+        value,
+        at=positions,
         rows=rows,
         mode=mode,  # type: ignore[arg-type]
-        scope=cell.scope,
         where=where,
+        **place(cell.site, layer, heads, scope=cell.scope),
     )

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from rebinding.surgery import Edit, Read, Recording, TorchSurgeon, derive
+from rebinding.surgery import Edit, Read, RecordedRun, TorchSurgeon, derive
 from tests.arithmetic.rounding import rounding
 from tests.families.batches import read_all
 from tests.families.hooks import run_with_hooks
@@ -19,7 +19,7 @@ ROUNDING_SEEDS = (1, 2, 3)
 
 
 @cache
-def make_surgeon(model: RandomModel) -> tuple[TorchSurgeon, Recording]:
+def make_surgeon(model: RandomModel) -> tuple[TorchSurgeon, RecordedRun]:
     """A surgeon on the model and a recording of the prompts with z.
 
     The anatomy is derived and not checked: the self-check allows for the rounding of a processor, and under
@@ -55,9 +55,9 @@ def tolerance(model: RandomModel) -> float:
     edits = [
         Edit(
             "resid",
-            layer,
             noise,
-            positions=range(prompts.shape[1]),
+            at=range(prompts.shape[1]),
+            layer=layer,
             rows=range(n * layer + n, n * layer + 2 * n),
             mode="add",
         )
@@ -84,4 +84,4 @@ def run_reference(
 def clean_logits(model: RandomModel) -> Tensor:
     """Logits of the unedited prompts (prompt, token, vocabulary)."""
     every = torch.arange(len(model.prompts))
-    return run_reference(model, every, [], [Read("logits", positions=range(LENGTH))])[0]
+    return run_reference(model, every, [], [Read("logits", at=range(LENGTH))])[0]

@@ -21,6 +21,7 @@ from tests.families.attention import norm_values, replaced_attention, rotate
 from tests.families.models import N_HEADS, Family
 from tests.families.tables import TABLES, Layer, Table
 from tests.surgery.oracle import edit_cells, read_cells
+from tests.surgery.tables import layer_of
 
 FrozenOutputs = dict[int, Tensor]
 """What every layer's heads (the input of the output projection), or its mixer, give in the unedited run."""
@@ -47,12 +48,12 @@ class Forward:
         for edit in self._edits_of(site, layer):
             value = value if edit.scope == "head" else edit_cells(value, edit)
         for number, read in enumerate(self.reads):
-            if read.site == site and (site == "logits" or self.table.source_of(site, read.layer) == layer):
+            if read.site == site and (site == "logits" or self.table.source_of(site, layer_of(read)) == layer):
                 self.answers[number] = read_cells(value, read)
         return value
 
     def _edits_of(self, site: str, layer: int) -> list[Edit]:
-        return [edit for edit in self.edits if edit.site == site and (edit.layer == layer or site == "logits")]
+        return [edit for edit in self.edits if edit.site == site and (layer_of(edit) == layer or site == "logits")]
 
     def _own_copies(self, site: str, layer: int) -> Tensor | None:
         """Keys or values as query heads see them after edits of their raw copies; None without such edits.

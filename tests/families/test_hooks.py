@@ -26,9 +26,9 @@ def test_without_edits_the_numbers_are_the_librarys(model: RandomModel) -> None:
         )
     with_heads = table.layers_with("pattern")
     reads = [
-        *(Read("resid", layer, positions=range(LENGTH)) for layer in range(len(table.layers))),
+        *(Read("resid", at=range(LENGTH), layer=layer) for layer in range(len(table.layers))),
         *(read_all(table, "pattern", layer) for layer in with_heads),
-        Read("logits", positions=range(LENGTH)),
+        Read("logits", at=range(LENGTH)),
     ]
     patterns = [pattern for pattern in own.attentions if pattern is not None]
     residuals = [torch.cat(list(value), -1) if table.streams > 1 else value for value in own.hidden_states[:-1]]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.surgery import ActiveHeads, Edit, Read
+from rebinding.surgery import ActiveHeads, Edit, Read, in_layer
 from tests.close import MIN_CHANGE_SHARE
 from tests.families.engines import error_of_rows, make_surgeon, run_reference, tolerance
 from tests.families.models import LENGTH, MODELS, N_HEADS, RandomModel
@@ -32,11 +32,11 @@ def test_active_heads_compute_and_all_others_are_held(model: RandomModel) -> Non
             mask = torch.ones(len(SOURCE), N_HEADS, LENGTH, dtype=torch.bool)
             for row, number, head, token in places:
                 mask[row, head, token] &= is_all or number != layer
-            edits.append(Edit("z", layer, fixed[layer], heads=range(N_HEADS), positions=range(LENGTH), where=mask))
+            edits.append(Edit("z", fixed[layer], at=range(LENGTH), head=in_layer(layer, range(N_HEADS)), where=mask))
         return edits
 
     def reference(*, is_all: bool) -> Tensor:
-        return run_reference(model, SOURCE, hold(is_all=is_all), [Read("logits", positions=READOUT[:, None])])[0]
+        return run_reference(model, SOURCE, hold(is_all=is_all), [Read("logits", at=READOUT[:, None])])[0]
 
     surgeon, _ = make_surgeon(model)
     recording = surgeon.record_mean_ablated(model.prompts, fixed)

@@ -73,6 +73,6 @@ def test_two_surgeons_agree_or_nnsight_refuses(model: RandomModel, cell: Cell) -
 def test_nnsight_refuses_to_edit_what_a_layer_reuses(family: Family, site: Site, scope: Scope) -> None:
     nnsight_surgeon = make_nnsight_surgeon(RandomModel(family))
     recording = nnsight_surgeon.record(RandomModel(family).prompts)
-    edit = Edit(site, 4, torch.ones(10), heads=[0], positions=[6], scope=scope)
+    edit = Edit(site, torch.ones(10), at=[6], head=[(4, 0)], scope=scope)
     with pytest.raises(SurgeryError, match="reuses those of layer 2"):
-        nnsight_surgeon.run(recording, [edit], [Read("logits", positions=[LENGTH - 1])])
+        nnsight_surgeon.run(recording, [edit], [Read("logits", at=[LENGTH - 1])])

@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.surgery import Edit, Read
+from rebinding.surgery import Edit, Read, in_layer
 from rebinding.surgery.sites import Attention, Scope, Site
 from tests.families.batches import count_heads
 from tests.families.engines import clean_logits, error_of_rows, make_surgeon, run_reference, tolerance
 from tests.families.models import LENGTH, MODELS, N_HEADS, RandomModel
 from tests.families.tables import TABLES, Table
+from tests.surgery.tables import place
 
 Run: TypeAlias = Callable[[Tensor, Sequence[Edit], Sequence[Read], Attention], list[Tensor]]
 """Runs rows that continue prompts, with edits and reads, attention live or frozen."""
@@ -36,14 +37,14 @@ def run_stage(run: Run, table: Table, component: Site, scope: Scope | None, atte
     sender, receiver = table.layers_with("z")[0], table.layers_with(component)[-1]
     senders = torch.arange(N_HEADS)
     rows = torch.full((N_HEADS,), CLEAN)
-    corrupt = run(torch.tensor([CORRUPT]), [], [Read("z", sender, positions=[AT], heads=senders)], "live")[0]
-    patch = Edit("z", sender, corrupt[0, :, None], positions=[AT], heads=senders[:, None])
+    corrupt = run(torch.tensor([CORRUPT]), [], [Read("z", at=[AT], head=in_layer(sender, senders))], "live")[0]
+    patch = Edit("z", corrupt[0, :, None], at=[AT], head=in_layer(sender, senders[:, None]))
     count = count_heads(table, component, "group", receiver)
-    received = run(rows, [patch], [Read(component, receiver, positions=[AT], heads=range(count))], attention)[0]
+    received = run(rows, [patch], [Read(component, at=[AT], **place(component, receiver, range(count)))], attention)[0]
     heads = count_heads(table, component, scope, receiver)
     values = received.repeat_interleave(heads // count, dim=1)  # (sender, head, 1, head_dim)
-    edit = Edit(component, receiver, values, positions=[AT], heads=range(heads), scope=scope)
-    return run(rows, [edit], [Read("logits", positions=range(AT, LENGTH))], "live")
+    edit = Edit(component, values, at=[AT], **place(component, receiver, range(heads), scope=scope))
+    return run(rows, [edit], [Read("logits", at=range(AT, LENGTH))], "live")
 
 
 @pytest.mark.parametrize("attention", ["live", "frozen"])

@@ -10,9 +10,10 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import HEADLESS, SITES, Site
 from tests.families.engines import make_surgeon
 from tests.families.models import LENGTH, RandomModel
+from tests.surgery.tables import place
 
 WITH_HEADS = [site for site in SITES if site not in HEADLESS]
-LAST = Read("logits", positions=[LENGTH - 1])
+LAST = Read("logits", at=[LENGTH - 1])
 
 
 @pytest.mark.parametrize("site", WITH_HEADS)
@@ -23,9 +24,8 @@ def test_layers_without_heads_have_no_sites_of_heads(family: str, site: Site) ->
     assert {layer for layer, _ in surgeon.anatomy.heads} == {1, 4}
     nnsight_surgeon = NNsightSurgeon(surgeon.model, surgeon.anatomy)
     width = LENGTH if site in ("scores", "pattern") else 10
-    scope = "group" if site in ("k", "v") else None
-    edit = Edit(site, 2, torch.ones(width), heads=[0], positions=[6], scope=scope)  # type: ignore[arg-type]
-    read = Read(site, 2, heads=[0], positions=[6])
+    edit = Edit(site, torch.ones(width), at=[6], **place(site, 2, [0]))  # type: ignore[arg-type]
+    read = Read(site, at=[6], **place(site, 2, [0]))
     for any_surgeon, prompts in ((surgeon, recording), (nnsight_surgeon, nnsight_surgeon.record(recording.tokens))):
         with pytest.raises(SurgeryError, match="layer 2 has no attention heads"):
             any_surgeon.run(prompts, [edit], [LAST])
@@ -36,9 +36,9 @@ def test_layers_without_heads_have_no_sites_of_heads(family: str, site: Site) ->
 def test_heads_are_counted_by_layer() -> None:
     """Gemma 4 has two KV heads where the window slides and three elsewhere, with 10 and 14 numbers each."""
     surgeon, recording = make_surgeon(RandomModel("gemma4_text_equal"))
-    with pytest.raises(SurgeryError, match=r"KV heads, 0\.\.1; got head 2"):
-        surgeon.run(recording, [], [Read("k", 0, heads=[2], positions=[6])])
-    assert surgeon.run(recording, [], [Read("k", 1, heads=[2], positions=[6])])[0].shape == (3, 1, 1, 14)
-    edit = Edit("z", 0, torch.ones(14), heads=[0], positions=[6])
+    with pytest.raises(SurgeryError, match=r"no head \(0, 2\)"):
+        surgeon.run(recording, [], [Read("k", at=[6], head=[(0, 2)], scope="group")])
+    assert surgeon.run(recording, [], [Read("k", at=[6], head=[(1, 2)], scope="group")])[0].shape == (3, 1, 1, 14)
+    edit = Edit("z", torch.ones(14), at=[6], head=[(0, 0)])
     with pytest.raises(SurgeryError, match=r"must broadcast to \(3, 1, 1, 10\)"):
         surgeon.run(recording, [edit], [LAST])

@@ -42,16 +42,16 @@ def test_a_replay_without_a_change_is_the_forward(model: RandomModel, first: int
     table = TABLES[model.family]
     layers = table.layers_with("resid")
     source = torch.arange(len(layers)) % PROMPTS
-    inputs = [Read("resid", layer, positions=[first]) for layer in layers]
+    inputs = [Read("resid", at=[first], layer=layer) for layer in layers]
     restored = run_reference(model, source, [], inputs)
     edits = [
-        Edit("resid", layer, value, positions=[first], rows=[row])
+        Edit("resid", value, at=[first], layer=layer, rows=[row])
         for row, layer in enumerate(layers)
         for value in (torch.full((table.hidden,), 3.0), restored[row][row])
     ]
     reads = [
-        Read("resid", len(table.layers), positions=range(first, LENGTH)),
-        Read("logits", positions=range(first, LENGTH)),
+        Read("resid", at=range(first, LENGTH), layer=len(table.layers)),
+        Read("logits", at=range(first, LENGTH)),
     ]
     surgeon, recording = make_surgeon(model)
     actual = surgeon.run(recording, edits, reads, source=source, allow_noop=True)

@@ -15,7 +15,8 @@ from rebinding.models import check, load
 from rebinding.models.probe import Allowance
 from rebinding.models.reference import CELLS, Cell
 from rebinding.paper.certificate import Certificate
-from rebinding.surgery import Anatomy, Edit, Read, Recording, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery import Anatomy, Edit, Read, RecordedRun, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery.sites import head_table
 from tests.models.census import build
 from tests.surgery.models import FAMILIES, Family, tiny
 
@@ -86,7 +87,7 @@ class FaultySurgeon(TorchSurgeon):
         super().__init__(model, anatomy)
         self.change_edit, self.change_value = change_edit, change_value
 
-    def run(self, recording: Recording, edits: Sequence[Edit], reads: Sequence[Read], **options: Any) -> list[Tensor]:
+    def run(self, recording: RecordedRun, edits: Sequence[Edit], reads: Sequence[Read], **options: Any) -> list[Tensor]:
         self.attention = options.get("attention", "live")
         made = [changed for edit in edits if (changed := self.change_edit(edit)) is not None]
         values = super().run(recording, made, reads, **options)
@@ -126,22 +127,15 @@ def test_a_surgeon_that_edits_another_head_is_named(cell: Cell) -> None:
         if not is_at(edit, cell):
             return edit
         count = 2 if cell.scope == "group" else 6
-        return change(edit, heads=(edit.heads + 1) % count)
+        return replace(edit, head=[(layer, (head + 1) % count) for layer, head in head_table(edit.head)[0].tolist()])
 
     certificate = certify_faulty(change_edit=shift_heads)
     assert wrong_sites(certificate) - {f"{cell.site} frozen"} == {str(cell)}
 
 
-def change(edit: Edit, **fields: Any) -> Edit:
-    """The same edit with other fields."""
-    other = object.__new__(Edit)
-    other.__dict__.update(vars(edit) | fields)
-    return other
-
-
 def test_a_surgeon_that_edits_another_layer_is_named() -> None:
     certificate = certify_faulty(
-        change_edit=lambda edit: change(edit, layer=1) if (edit.site, edit.layer) == ("mlp_out", 2) else edit
+        change_edit=lambda edit: replace(edit, layer=1) if (edit.site, edit.layer) == ("mlp_out", 2) else edit
     )
     assert wrong_sites(certificate) == {"mlp_out", "mlp_out frozen"}
     assert {result.layer for result in certificate.sites if result.deviation > 1} == {2}

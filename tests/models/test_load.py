@@ -73,8 +73,8 @@ def test_the_surgeon_and_the_encoder_work(tmp_path: Path) -> None:
     ids = token_batch(loaded_model.encoder().encode([Prompt(story, "A") for story in stories]))
     surgeon, last = loaded_model.surgeon(), ids.shape[1] - 1
     recording = surgeon.record(ids)
-    edit = Edit("resid", 4, recording.sites["resid"][4][1:, last:], positions=[last], rows=[0])
-    (logits,) = surgeon.run(recording, [edit], [Read("logits", positions=[last])])
+    edit = Edit("resid", recording.sites["resid"][4][1:, last:], at=[last], layer=4, rows=[0])
+    (logits,) = surgeon.run(recording, [edit], [Read("logits", at=[last])])
     with torch.no_grad():
         expected = loaded_model.model(ids).logits[:, last]
     assert agree(logits[0, 0], expected[1])

@@ -44,7 +44,7 @@ def by_hand(reference: Reference, family: Family, trials: list[Trial], read: Rea
 def test_every_site_agrees_with_a_forward_by_hand(family: Family, attention: Attention) -> None:
     reference = reference_of(family)
     allowance, length = Allowance.of_model(reference.model, reference.anatomy), reference.tokens.shape[1]
-    read = Read("resid", 4, positions=range(length))
+    read = Read("resid", at=range(length), layer=4)
     clean = by_hand(reference, family, [], read)
     for layer in (LAYER, 4):
         trials = trials_at(reference, layer, attention)
@@ -59,7 +59,7 @@ def test_every_site_agrees_with_a_forward_by_hand(family: Family, attention: Att
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_agree_with_a_forward_by_hand(family: Family) -> None:
     reference = reference_of(family)
-    allowance, read = Allowance.of_model(reference.model, reference.anatomy), Read("logits", positions=range(40))
+    allowance, read = Allowance.of_model(reference.model, reference.anatomy), Read("logits", at=range(40))
     (trial,) = (trial for cell, trial in trials_at(reference, 4, "live").items() if cell.site == "logits")
     expected = by_hand(reference, family, [trial], read)
     assert allowance.near(reference.logits(trial)[:, :40], expected)

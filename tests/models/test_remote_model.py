@@ -66,7 +66,7 @@ def test_a_served_subject_answers_as_the_same_model_here(served: Path) -> None:
     assert (remote_model.dtype, remote_model.device.type) == ("as served", "meta")
     surgeon = remote_model.surgeon()
     assert isinstance(surgeon, NNsightSurgeon)
-    tokens, read = torch.arange(40).reshape(2, 20) + 7, [Read("logits", positions=[19])]
+    tokens, read = torch.arange(40).reshape(2, 20) + 7, [Read("logits", at=[19])]
     answers = [surgeon.run(surgeon.record(tokens), [], read)[0] for surgeon in (surgeon, local_model.surgeon())]
     assert torch.allclose(*answers, atol=400 * torch.finfo(torch.float32).eps * float(answers[0].abs().max()))
 

@@ -43,9 +43,7 @@ def test_layer_arguments_are_repeated(case: str) -> None:
     model = peculiar(*REPEATED[case])
     surgeon = TorchSurgeon(model, check(model))
     prompt, edit = tokens("llama", 1), torch.randn(24, generator=torch.Generator().manual_seed(0))
-    (actual,) = surgeon.run(
-        surgeon.record(prompt), [Edit("resid", 1, edit, positions=[6])], [Read("logits", positions=[12])]
-    )
+    (actual,) = surgeon.run(surgeon.record(prompt), [Edit("resid", edit, at=[6], layer=1)], [Read("logits", at=[12])])
     assert torch.allclose(actual[:, 0], _from_the_beginning(model, prompt, edit), rtol=0, atol=1e-4)
 
 

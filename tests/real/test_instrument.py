@@ -22,6 +22,7 @@ from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded
 from tests.close import allowance
 from tests.experiments.circuit.naive import hooked
+from tests.surgery import tables
 
 EditSite: TypeAlias = Literal["resid", "z", "q", "k", "v", "mlp_out"]
 SITES: tuple[EditSite, ...] = ("resid", "z", "q", "k", "v", "mlp_out")
@@ -76,12 +77,12 @@ def test_replay_equals_hooks_at_random_places(smollm2: LoadedModel, plain: Any, 
     for place in places(smollm2, len(prompt)):
         headless = place.site in ("resid", "mlp_out")
         heads = None if headless else [place.head]
-        scope: Any = "group" if place.site in ("k", "v") else None
-        read = Read(place.site, place.layer, positions=[place.position], heads=None if headless else [0])
+        where = tables.place(place.site, place.layer, heads)
+        read = Read(place.site, at=[place.position], **where)
         width = surgeon.run(recording, [], [read])[0].shape[-1]
         delta = torch.randn(width, generator=torch.Generator().manual_seed(place.seed))
-        edit = Edit(place.site, place.layer, delta, positions=[place.position], heads=heads, mode="add", scope=scope)
-        actual = surgeon.run(recording, [edit], [Read("logits", positions=[end])])[0][0, 0]
+        edit = Edit(place.site, delta, at=[place.position], mode="add", **where)
+        actual = surgeon.run(recording, [edit], [Read("logits", at=[end])])[0][0, 0]
         with hooked([hook(plain, smollm2, place, delta)]):
             expected = plain_logits(plain, ids, end)
         assert float((actual - expected).abs().max()) <= allowance(expected), place
@@ -121,11 +122,11 @@ def test_two_surgeons_agree(smollm2: LoadedModel, prompts: list[Encoded]) -> Non
     wide = smollm2.anatomy.parts[0].head_dim
     dice = torch.Generator().manual_seed(0)
     at = prompts[0].roles["question_box"]
-    reads = [Read("logits", positions=[end]), Read("pattern", 25, positions=[end], heads=[3])]
+    reads = [Read("logits", at=[end]), Read("pattern", at=[end], head=[(25, 3)])]
     edits = [
-        Edit("q", 20, torch.randn(wide, generator=dice), positions=[end], heads=[4], mode="add"),
-        Edit("k", 12, torch.randn(wide, generator=dice), positions=[at], heads=[1], mode="add", scope="group"),
-        Edit("z", 8, torch.randn(wide, generator=dice), positions=[at], heads=[7]),
+        Edit("q", torch.randn(wide, generator=dice), at=[end], head=[(20, 4)], mode="add"),
+        Edit("k", torch.randn(wide, generator=dice), at=[at], head=[(12, 1)], mode="add", scope="group"),
+        Edit("z", torch.randn(wide, generator=dice), at=[at], head=[(8, 7)]),
     ]
     clean = torch_surgeon.run(torch_surgeon.record(ids), [], reads)
     for edit in edits:

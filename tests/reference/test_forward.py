@@ -17,9 +17,7 @@ def test_logits_equal_the_pack(pack: Pack, deviations: dict[str, float]) -> None
     entries = pack.entries["forward_check"]["value"]
     for entry in entries:
         tokens = token_batch(pack.prompts(entry["design"], [entry["id"]]))
-        (logits,) = pack.surgeon.run(
-            pack.surgeon.record(tokens), [], [Read("logits", positions=range(tokens.shape[1]))]
-        )
+        (logits,) = pack.surgeon.run(pack.surgeon.record(tokens), [], [Read("logits", at=range(tokens.shape[1]))])
         distance = float((logits[0, -1] - torch.tensor(entry["logits_at_colon"])).abs().max())
         deviations["forward"] = max(deviations.get("forward", 0.0), distance / RAW)
         assert distance <= RAW

@@ -8,6 +8,7 @@ from torch import Tensor
 from rebinding.models.reference import CELLS, Cell
 from rebinding.surgery.sites import HEADLESS, Edit, Mode, Read, Site
 from tests.surgery.models import VOCABULARY
+from tests.surgery.tables import place
 
 LENGTH = 13
 SOURCE = torch.tensor([0, 2, 1, 2])
@@ -38,17 +39,24 @@ def make_edits(cell: Cell, mode: Mode) -> list[Edit]:
     return [
         Edit(
             cell.site,
-            1,
             first,
-            positions=[[4, 9], [7, 6], [12, 8]],
-            heads=heads1,
+            at=[[4, 9], [7, 6], [12, 8]],
+            **place(cell.site, 1, heads1, scope=cell.scope),
             rows=[3, 0, 2],
             mode=mode,
-            scope=cell.scope,
             where=mask,
         ),
-        Edit(cell.site, 1, torch.ones(inner), positions=[6, 9], heads=heads2, rows=[0], mode="add", scope=cell.scope),
-        Edit(cell.site, 2, values(1, 1, 2), positions=[5], heads=heads3, rows=[1, 2], mode=mode, scope=cell.scope),
+        Edit(
+            cell.site,
+            torch.ones(inner),
+            at=[6, 9],
+            rows=[0],
+            mode="add",
+            **place(cell.site, 1, heads2, scope=cell.scope),
+        ),
+        Edit(
+            cell.site, values(1, 1, 2), at=[5], rows=[1, 2], mode=mode, **place(cell.site, 2, heads3, scope=cell.scope)
+        ),
     ]
 
 
@@ -57,13 +65,13 @@ def make_reads(cell: Cell) -> list[Read]:
     heads = None if cell.site in HEADLESS else [[0, 1], [1, 0], [0, 1], [1, 0]]
     several = heads if heads is None or cell.site in ("k", "v") else [[4, 1, 0], [1, 5, 0], [2, 0, 3], [4, 1, 2]]
     neighbours: list[Read] = [
-        Read(cell.site, layer, positions=[[7, 6, 5], [12, 5, 0], [8, 12, 5], [4, 9, 11]], heads=several)
+        Read(cell.site, at=[[7, 6, 5], [12, 5, 0], [8, 12, 5], [4, 9, 11]], **place(cell.site, layer, several))
         for layer in (1, 2, 3)
     ]
-    later_reads = [Read("resid", 4, positions=[3, 12]), Read("logits", positions=[[12, 9], [11, 5], [10, 12], [12, 4]])]
+    later_reads = [Read("resid", at=[3, 12], layer=4), Read("logits", at=[[12, 9], [11, 5], [10, 12], [12, 4]])]
     if cell.attention == "frozen":
-        return [*neighbours, Read("q", 3, heads=[0, 5], positions=[5, 12]), *later_reads]
-    return [*neighbours, Read("pattern", 3, heads=[0, 5], positions=[5, 12]), *later_reads]
+        return [*neighbours, Read("q", at=[5, 12], head=[(3, 0), (3, 5)]), *later_reads]
+    return [*neighbours, Read("pattern", at=[5, 12], head=[(3, 0), (3, 5)]), *later_reads]
 
 
 def error(actual: list[Tensor], expected: list[Tensor]) -> float:

@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear, silu
 from transformers import PreTrainedModel
 
-from rebinding.surgery.sites import Edit, Read
+from rebinding.surgery.sites import Edit, Read, in_layer
 from tests.surgery.models import Family
+from tests.surgery.tables import heads_of, layer_of, positions_of
 
 HEADS, GROUP, HEAD_DIM, EPSILON = 6, 3, 10, 1e-6
 MASKED = torch.finfo(torch.float32).min
@@ -70,10 +71,10 @@ class Oracle:
     def at(self, site: str, layer: int, value: Tensor, *, is_own: bool = False) -> Tensor:
         """Edit a site (row, [head,] position, width) cell by cell in the order of the edits, then note the reads."""
         for edit in self.edits:
-            if edit.site == site and (edit.layer == layer or site == "logits") and (edit.scope == "head") == is_own:
+            if edit.site == site and (layer_of(edit) == layer or site == "logits") and (edit.scope == "head") == is_own:
                 value = edit_cells(value, edit)
         for number, read in enumerate(self.reads):
-            if read.site == site and (read.layer == layer or site == "logits") and not is_own:
+            if read.site == site and (layer_of(read) == layer or site == "logits") and not is_own:
                 self.answers[number] = read_cells(value, read)
         return value
 
@@ -165,9 +166,10 @@ class Oracle:
 def edit_cells(value: Tensor, edit: Edit) -> Tensor:
     """A copy of a site with the cells of an edit rewritten, one by one."""
     value = value.clone()
-    rows = list(range(value.shape[0])) if edit.rows is None else edit.rows.tolist()
-    heads = None if edit.heads is None else edit.heads.expand(len(rows), -1).tolist()
-    positions = edit.positions.expand(len(rows), -1).tolist()
+    rows = list(range(value.shape[0])) if edit.rows is None else torch.as_tensor(edit.rows).tolist()
+    table = heads_of(edit)
+    heads = None if table is None else table.expand(len(rows), -1).tolist()
+    positions = positions_of(edit).expand(len(rows), -1).tolist()
     inner = (len(positions[0]),) if heads is None else (len(heads[0]), len(positions[0]))
     new = edit.value.expand(len(rows), *inner, value.shape[-1])
     mask = torch.ones(inner, dtype=torch.bool) if edit.where is None else edit.where
@@ -185,10 +187,10 @@ def edit_cells(value: Tensor, edit: Edit) -> Tensor:
 def read_cells(value: Tensor, read: Read) -> Tensor:
     """The cells of a read: (row, [head,] position, width)."""
     n = value.shape[0]
-    positions = read.positions.expand(n, -1)
-    if read.heads is None:
+    positions, heads = positions_of(read).expand(n, -1), heads_of(read)
+    if heads is None:
         return torch.stack([value[row, positions[row]] for row in range(n)])
-    heads = read.heads.expand(n, -1)
+    heads = heads.expand(n, -1)
     return torch.stack([value[row][heads[row]][:, positions[row]] for row in range(n)])
 
 
@@ -207,6 +209,6 @@ def oracle(
     weights = {name.removeprefix(facts.prefix): weight for name, weight in model.state_dict().items()}
     clean = None
     if frozen:
-        z_reads = [Read("z", layer, heads=range(HEADS), positions=range(tokens.shape[1])) for layer in range(4)]
+        z_reads = [Read("z", at=range(tokens.shape[1]), head=in_layer(layer, range(HEADS))) for layer in range(4)]
         clean = Oracle(weights, facts, [], z_reads, None, {}).forward(tokens)
     return Oracle(weights, facts, edits, reads, clean, {}).forward(tokens)

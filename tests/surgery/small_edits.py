@@ -9,6 +9,7 @@ import torch
 from rebinding.surgery import Edit, Read, TorchSurgeon, derive
 from rebinding.surgery.sites import Mode, Site
 from tests.surgery.models import Family, tiny
+from tests.surgery.tables import place
 
 RECORDED_SITES: tuple[Site, ...] = (
     "resid",
@@ -44,12 +45,11 @@ def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length:
     else:
         wide = anatomy.hidden if site in ("resid", "mlp_out") else anatomy.parts[0].head_dim
         value = torch.randn(wide, generator=dice) * 3
-    scope = "group" if site in ("k", "v") else None
     heads = None if site in ("resid", "mlp_out") else [1]
     mode: Mode = "set" if site == "pattern" else "add"
-    return Edit(site, layer, value, positions=[position], heads=heads, mode=mode, **({"scope": scope} | options))
+    return Edit(site, value, at=[position], mode=mode, **place(site, layer, heads) | options)
 
 
 def logits(surgeon: TorchSurgeon, recording: Any, edits: list[Edit], positions: Any, **options: Any) -> torch.Tensor:
     """Logits at some positions."""
-    return surgeon.run(recording, edits, [Read("logits", positions=positions)], **options)[0]
+    return surgeon.run(recording, edits, [Read("logits", at=positions)], **options)[0]

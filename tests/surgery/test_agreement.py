@@ -16,7 +16,7 @@ from torch import Tensor
 from rebinding.surgery.derivation import derive
 from rebinding.surgery.mean_ablated import ActiveHeads
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.surgery.sites import Edit, Read
+from rebinding.surgery.sites import Edit, Read, in_layer
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.arithmetic.rounding import rounding
 from tests.close import MIN_CHANGE_SHARE
@@ -45,7 +45,7 @@ def tolerance(family: Family) -> float:
     several times as large as what was there amplify it (measured: both together, twice).
     """
     prompts = tokens(family, length=LENGTH)
-    reads = [Read(site, 4, positions=range(LENGTH)) for site in ("resid", "logits")]
+    reads = [Read("resid", range(LENGTH), layer=4), Read("logits", range(LENGTH))]
     exact = oracle(tiny(family).double(), family, prompts, [], reads)
     errors = []
     for seed in SEEDS:
@@ -103,9 +103,9 @@ def test_runs_with_almost_every_head_held_agree(family: Family) -> None:
     for layer in range(4):
         mask = torch.ones(4, 6, LENGTH, dtype=torch.bool)
         mask[tuple(places[places[:, 1] == layer][:, [0, 2, 3]].unbind(dim=1))] = False
-        edits.append(Edit("z", layer, fixed_z[layer], heads=range(6), positions=range(LENGTH), where=mask))
-        all_fixed.append(Edit("z", layer, fixed_z[layer], heads=range(6), positions=range(LENGTH)))
-    read = Read("logits", positions=readout[:, None])
+        edits.append(Edit("z", fixed_z[layer], at=range(LENGTH), head=in_layer(layer, range(6)), where=mask))
+        all_fixed.append(Edit("z", fixed_z[layer], at=range(LENGTH), head=in_layer(layer, range(6))))
+    read = Read("logits", at=readout[:, None])
     expected = oracle(torch_surgeon.model, family, prompts[SOURCE], edits, [read])
     nnsight_values = nnsight_surgeon.run(nnsight_surgeon.record(prompts), edits, [read], source=SOURCE)
     recording = torch_surgeon.record_mean_ablated(prompts, fixed_z)

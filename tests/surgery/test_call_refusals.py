@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.surgery import ActiveHeads, Edit, Read, Recording, Surgeon, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery import ActiveHeads, Edit, Read, RecordedRun, Surgeon, SurgeryError, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.close import agree, is_changed
 from tests.surgery.models import VOCABULARY, tiny, tokens
 
-LAST = Read("logits", positions=[12])
-ADD_EDIT = Edit("z", 1, torch.ones(10), positions=[4], heads=[0], mode="add")
+LAST = Read("logits", at=[12])
+ADD_EDIT = Edit("z", torch.ones(10), at=[4], head=[(1, 0)], mode="add")
 
 
 @pytest.fixture(scope="module", params=[TorchSurgeon, NNsightSurgeon])
@@ -27,7 +27,7 @@ def surgeon(request: pytest.FixtureRequest) -> Surgeon:
 
 
 @pytest.fixture(scope="module")
-def recording(surgeon: Surgeon) -> Recording:
+def recording(surgeon: Surgeon) -> RecordedRun:
     """Three prompts of thirteen tokens."""
     return surgeon.record(tokens("llama"))
 
@@ -35,31 +35,34 @@ def recording(surgeon: Surgeon) -> Recording:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Read("nowhere", 0, positions=[0]), "unknown site 'nowhere'"),
-        (lambda: Read("resid", 0, positions=[0], heads=[0]), "has no heads"),
-        (lambda: Read("z", 0, positions=[0]), "per head"),
-        (lambda: Read("resid", 0, positions=[-1]), "positions are counted from 0"),
-        (lambda: Read("resid", 0, positions=[1.7]), "positions must be integers"),
-        (lambda: Read("z", 0, positions=[0], heads=[True]), "heads must be integers"),
-        (lambda: Read("resid", 1.0, positions=[0]), "layer must be an integer"),
-        (lambda: Read("z", 4, positions=[0], heads=[0]), "layers 0..3; got layer 4"),
-        (lambda: Read("resid", 5, positions=[0]), "layers 0..4; got layer 5"),
-        (lambda: Read("resid", positions=[0]), "layers 0..4; got layer -1"),
-        (lambda: Read("logits", positions=[13]), "position 13 in prompts of 13 tokens"),
-        (lambda: Read("z", 0, positions=[0], heads=[6]), "query heads, 0..5; got head 6"),
-        (lambda: Read("v", 0, positions=[0], heads=[2]), "KV heads, 0..1; got head 2"),
-        (lambda: Read("logits", positions=[[0], [1]]), "positions has 2 lines for 3 rows"),
+        (lambda: Read("nowhere", at=[0], layer=0), "unknown site 'nowhere'"),
+        (lambda: Read("resid", at=[0], head=[(0, 0)]), "has no heads"),
+        (lambda: Read("z", at=[0], layer=0), "per head"),
+        (lambda: Read("resid", at=[-14], layer=0), "positions are counted from 0"),
+        (lambda: Read("resid", at=[1.7], layer=0), "positions must be integers"),
+        (lambda: Read("z", at=[0], head=[(0, True)]), "head must be"),
+        (lambda: Read("resid", at=[0], layer=1.0), "layer must be an integer"),
+        (lambda: Read("z", at=[0], head=[(4, 0)]), r"no head \(4, 0\): the model has layers 0 to 3"),
+        (lambda: Read("resid", at=[0], layer=5), "no layer 5: 'resid' has layers 0 to 4"),
+        (lambda: Read("resid", at=[0]), "give layer="),
+        (lambda: Read("logits", at=[13]), "position 13 in prompts of 13 tokens"),
+        (lambda: Read("z", at=[0], head=[(0, 6)]), r"no head \(0, 6\): .* query heads 0 to 5"),
+        (lambda: Read("v", at=[0], head=[(0, 2)], scope="group"), r"no head \(0, 2\): .* KV heads 0 to 1"),
+        (lambda: Read("k", at=[0], head=(0, 0)), "with scope None"),
+        (lambda: Read("answers"), "read them with a rebinding.Recording"),
+        (lambda: Read("logits"), "only prompts know names"),
+        (lambda: Read("logits", at=[[0], [1]]), "positions has 2 lines for 3 rows"),
     ],
 )
 def test_reads_that_cannot_be_are_refused(
-    surgeon: Surgeon, recording: Recording, make: Callable[[], Read], message: str
+    surgeon: Surgeon, recording: RecordedRun, make: Callable[[], Read], message: str
 ) -> None:
     """Like edits, each with its own message; also beside a read that can be."""
     with pytest.raises(SurgeryError, match=message):
         surgeon.run(recording, [], [LAST, make()])
 
 
-def test_a_run_reads_something(surgeon: Surgeon, recording: Recording) -> None:
+def test_a_run_reads_something(surgeon: Surgeon, recording: RecordedRun) -> None:
     with pytest.raises(SurgeryError, match="nothing is read: list at least one Read"):
         surgeon.run(recording, [ADD_EDIT], [])
 
@@ -80,13 +83,13 @@ def test_a_run_reads_something(surgeon: Surgeon, recording: Recording) -> None:
     ids=str,
 )
 def test_source_names_a_recorded_prompt_for_each_row(
-    surgeon: Surgeon, recording: Recording, source: Any, message: str
+    surgeon: Surgeon, recording: RecordedRun, source: Any, message: str
 ) -> None:
     with pytest.raises(SurgeryError, match=message):
         surgeon.run(recording, [], [LAST], source=source)
 
 
-def test_source_of_bytes_is_no_mask(surgeon: Surgeon, recording: Recording) -> None:
+def test_source_of_bytes_is_no_mask(surgeon: Surgeon, recording: RecordedRun) -> None:
     """Torch reads an index of bytes as a mask; here they are numbers of prompts."""
     (expected,) = surgeon.run(recording, [ADD_EDIT], [LAST], source=torch.tensor([1, 0]))
     (actual,) = surgeon.run(recording, [ADD_EDIT], [LAST], source=torch.tensor([1, 0], dtype=torch.uint8))
@@ -100,9 +103,9 @@ def test_attention_is_live_or_frozen(surgeon: Surgeon) -> None:
         surgeon.run(recording, [ADD_EDIT], [LAST], attention="frozn")
 
 
-def test_frozen_attention_needs_recorded_heads(surgeon: Surgeon, recording: Recording) -> None:
+def test_frozen_attention_needs_recorded_heads(surgeon: Surgeon, recording: RecordedRun) -> None:
     """The message says how to record them, and then the run goes through."""
-    read = Read("logits", positions=[4])
+    read = Read("logits", at=[4])
     with pytest.raises(SurgeryError, match=r"record\(tokens, keep=\{'z'\}\)"):
         surgeon.run(recording, [ADD_EDIT], [read], attention="frozen")
     smaller_recording = surgeon.record(tokens("llama"), keep={"z"})
@@ -133,8 +136,8 @@ def test_prompts_that_a_model_cannot_run_are_refused(surgeon: Surgeon, prompts: 
 def test_every_token_of_the_vocabulary_is_recorded(surgeon: Surgeon) -> None:
     """The first and the last are none too many, and integers of half the size will do."""
     edges = torch.tensor([[0, VOCABULARY - 1, 3]])
-    (expected,) = surgeon.run(surgeon.record(edges), [], [Read("logits", positions=[2])])
-    (actual,) = surgeon.run(surgeon.record(edges.int()), [], [Read("logits", positions=[2])])
+    (expected,) = surgeon.run(surgeon.record(edges), [], [Read("logits", at=[2])])
+    (actual,) = surgeon.run(surgeon.record(edges.int()), [], [Read("logits", at=[2])])
     assert agree(actual, expected)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.surgery import Edit, NothingEdited, Read, TorchSurgeon, derive
+from rebinding.surgery import Edit, NothingEdited, Read, TorchSurgeon, derive, in_layer
 from rebinding.surgery.sites import SITES
 from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
 from tests.surgery.models import Family, tiny, tokens
 from tests.surgery.small_edits import RECORDED_SITES, edit_at, logits, make_surgeon
+from tests.surgery.tables import place
 
 EDITABLE = [site for site in SITES if site != "logits"]
 
@@ -40,9 +41,8 @@ def test_clean_into_clean_is_the_identity(case: Any, site: Any) -> None:
     surgeon, prompts, recording = case
     layer, heads = 2, None if site in ("resid", "mlp_out") else [0, 1]
     everywhere = range(prompts.shape[1])
-    (values,) = surgeon.run(recording, [], [Read(site, layer, positions=everywhere, heads=heads)])
-    scope = {"scope": "group"} if site in ("k", "v") else {}
-    edit = Edit(site, layer, values, positions=everywhere, heads=heads, **scope)
+    (values,) = surgeon.run(recording, [], [Read(site, at=everywhere, **place(site, layer, heads))])
+    edit = Edit(site, values, at=everywhere, **place(site, layer, heads))
     with pytest.raises(NothingEdited):
         logits(surgeon, recording, [edit], [-1 + prompts.shape[1]])
     noop = logits(surgeon, recording, [edit], everywhere, allow_noop=True)
@@ -59,7 +59,7 @@ def test_replay_is_the_full_forward(case: Any, site: Any) -> None:
     surgeon, prompts, recording = case
     length = prompts.shape[1]
     empty_recording = surgeon.record(prompts)
-    reads = [Read("mlp_out", 0, positions=[0]), Read("logits", positions=range(length))]  # not kept: start at the start
+    reads = [Read("mlp_out", at=[0], layer=0), Read("logits", at=range(length))]  # not kept: start at the start
     clean = logits(surgeon, recording, [], range(length))
     for layer in range(surgeon.anatomy.n_layers):
         for position in (3, 7, length - 1):
@@ -79,8 +79,8 @@ def test_edit_leaves_lower_layers_and_earlier_tokens(case: Any) -> None:
     length, layer, position = prompts.shape[1], 2, 5
     empty_recording = surgeon.record(prompts)
     edit = edit_at(surgeon, "z", layer, position, length)
-    reads = [Read("resid", at, positions=range(length)) for at in range(surgeon.anatomy.n_layers + 1)]
-    reads.append(Read("mlp_out", 0, positions=[0]))
+    reads = [Read("resid", at=range(length), layer=at) for at in range(surgeon.anatomy.n_layers + 1)]
+    reads.append(Read("mlp_out", at=[0], layer=0))
     for at, actual in enumerate(surgeon.run(empty_recording, [edit], reads)[:-1]):
         clean = recording.sites["resid"][at]
         unchanged = actual if at <= layer else actual[:, :position]
@@ -106,7 +106,7 @@ def test_rows_batches_and_order_do_not_matter(case: Any) -> None:
                 numbers = [order[at] for at in members]
                 heads = [[rows[number][1]] for number in numbers]
                 positions = [[rows[number][2]] for number in numbers]
-                edits.append(Edit("z", layer, values[numbers], positions=positions, heads=heads, rows=members))
+                edits.append(Edit("z", values[numbers], at=positions, head=in_layer(layer, heads), rows=members))
         source = torch.tensor([number % prompts.shape[0] for number in order])
         variant = TorchSurgeon(surgeon.model, anatomy, **options)
         return logits(variant, recording, edits, [8, length - 1], source=source)
@@ -145,11 +145,15 @@ def test_all_heads_of_a_group_are_the_group(case: Any, site: Any) -> None:
     surgeon, prompts, recording = case
     anatomy, length = surgeon.anatomy, prompts.shape[1]
     value = torch.randn(anatomy.parts[0].head_dim, generator=torch.Generator().manual_seed(1)) * 2
-    common = {"positions": [5], "mode": "add"}
-    group = logits(surgeon, recording, [Edit(site, 1, value, heads=[1], scope="group", **common)], [length - 1])
+    common: dict[str, Any] = {"at": [5], "mode": "add"}
+    group = logits(surgeon, recording, [Edit(site, value, head=[(1, 1)], scope="group", **common)], [length - 1])
     members = range(anatomy.parts[0].group, 2 * anatomy.parts[0].group)
-    heads = logits(surgeon, recording, [Edit(site, 1, value, heads=members, scope="head", **common)], [length - 1])
-    fewer = logits(surgeon, recording, [Edit(site, 1, value, heads=members[:1], scope="head", **common)], [length - 1])
+    heads = logits(
+        surgeon, recording, [Edit(site, value, head=in_layer(1, members), scope="head", **common)], [length - 1]
+    )
+    fewer = logits(
+        surgeon, recording, [Edit(site, value, head=in_layer(1, members[:1]), scope="head", **common)], [length - 1]
+    )
     assert agree(heads, group)
     assert is_changed(fewer, group)
 
@@ -172,8 +176,8 @@ def test_grouped_heads_are_repeated_weights() -> None:
     prompts = tokens("llama")
     value = torch.ones(anatomy.parts[0].head_dim)
     for site in ("k", "v"):
-        head_edit = Edit(site, 2, value, positions=[4], heads=[4], scope="head", mode="add")
-        group_edit = Edit(site, 2, value, positions=[4], heads=[4], scope="group", mode="add")
+        head_edit = Edit(site, value, at=[4], head=[(2, 4)], mode="add", scope="head")
+        group_edit = Edit(site, value, at=[4], head=[(2, 4)], mode="add", scope="group")
         last = [prompts.shape[1] - 1]
         actual = logits(grouped, grouped.record(prompts), [head_edit], last)
         assert agree(actual, logits(own_surgeon, own_surgeon.record(prompts), [group_edit], last))
@@ -187,14 +191,14 @@ def test_heads_add_up_only_without_post_norms(family: Family, additive: bool) ->
     last, empty = prompts.shape[1] - 1, torch.zeros(surgeon.anatomy.parts[0].head_dim)
 
     def middle(heads: list[int]) -> torch.Tensor:
-        edit = Edit("z", 3, empty, positions=[last], heads=heads)
-        mlp = Edit("mlp_out", 3, torch.zeros(surgeon.anatomy.hidden), positions=[last])
-        return surgeon.run(recording, [edit, mlp], [Read("resid", 4, positions=[last])])[0]
+        edit = Edit("z", empty, at=[last], head=in_layer(3, heads))
+        mlp = Edit("mlp_out", torch.zeros(surgeon.anatomy.hidden), at=[last], layer=3)
+        return surgeon.run(recording, [edit, mlp], [Read("resid", at=[last], layer=4)])[0]
 
     clean = surgeon.run(
         recording,
-        [Edit("mlp_out", 3, torch.zeros(surgeon.anatomy.hidden), positions=[last])],
-        [Read("resid", 4, positions=[last])],
+        [Edit("mlp_out", torch.zeros(surgeon.anatomy.hidden), at=[last], layer=3)],
+        [Read("resid", at=[last], layer=4)],
     )[0]
     joint = middle([0, 1]) - clean
     summed = (middle([0]) - clean) + (middle([1]) - clean)
@@ -230,7 +234,7 @@ def test_bfloat16_on_the_same_path(case: Any) -> None:
     for layer in range(half.anatomy.n_layers):
         edit = edit_at(half, "z", layer, 6 if layer < half.anatomy.n_layers - 1 else length - 1, length)
         actual = logits(half, recording, [edit], [length - 1]).float()
-        reads = [Read("mlp_out", 0, positions=[0]), Read("logits", positions=[length - 1])]
+        reads = [Read("mlp_out", at=[0], layer=0), Read("logits", at=[length - 1])]
         expected = half.run(recording, [edit], reads)[1].float()
         slack = bound * float(expected.abs().max())
         assert float((actual - expected).abs().max()) <= slack

@@ -16,7 +16,7 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.close import is_changed
 from tests.surgery.models import SIZES, make_hostile, tiny, tokens
 
-LAST = Read("logits", positions=[12])
+LAST = Read("logits", at=[12])
 NOISE = torch.randn(10, generator=torch.Generator().manual_seed(1))
 
 
@@ -57,7 +57,7 @@ class ScaledKeys(Qwen3Attention):
 
 def key_edit(scope: Any) -> Edit:
     """A raw key in layer 1, of query head 1 or of its group."""
-    return Edit("k", 1, NOISE, heads=[0 if scope == "group" else 1], positions=[6], scope=scope)
+    return Edit("k", NOISE, at=[6], head=[(1, 0 if scope == "group" else 1)], scope=scope)
 
 
 @pytest.mark.parametrize(("kind", "error"), [(TorchSurgeon, SurgeryError), (NNsightSurgeon, RuntimeError)])

@@ -52,8 +52,8 @@ def test_a_run_that_reads_a_few_tokens(family: Family, attention: Any, monkeypat
     source = torch.arange(5) % len(prompts)
     kept = torch.randint(0, VOCABULARY, (5, 3), generator=dice)  # (row, token), another line for each row
     resid = torch.randn(5, 1, recording.sites["resid"][0].shape[-1], generator=dice)
-    edits = [Edit("resid", 1, resid, positions=[last], mode="add")]
-    full, few = Read("logits", positions=[last]), Read("logits", positions=[last], reduce=LogitsOf(kept))
+    edits = [Edit("resid", resid, at=[last], layer=1, mode="add")]
+    full, few = Read("logits", at=[last]), Read("logits", at=[last], reduce=LogitsOf(kept))
     sizes: list[Any] = []
     logits = type(surgeon.anatomy).logits
 
@@ -78,8 +78,8 @@ def test_edited_logits_are_read_after_the_edit() -> None:
     recording, last = surgeon.record(prompts), prompts.shape[1] - 1
     kept = torch.tensor([[7, 30]]).expand(len(prompts), -1)
     value = torch.arange(float(VOCABULARY)).expand(len(prompts), 1, -1)
-    edits = [Edit("logits", surgeon.anatomy.n_layers, value, positions=[last])]
-    (actual,) = surgeon.run(recording, edits, [Read("logits", positions=[last], reduce=LogitsOf(kept))])
+    edits = [Edit("logits", value, at=[last])]
+    (actual,) = surgeon.run(recording, edits, [Read("logits", at=[last], reduce=LogitsOf(kept))])
     assert actual.tolist() == [[[7.0, 30.0]]] * len(prompts)
 
 

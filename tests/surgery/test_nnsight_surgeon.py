@@ -15,18 +15,18 @@ from rebinding.surgery import nnsight_sites
 from rebinding.surgery.derivation import derive
 from rebinding.surgery.nnsight_sites import ATTENTION_CALL, IN_ATTENTION, ROTATION_CALL
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.surgery.recording import Recording
-from rebinding.surgery.sites import Attention, Edit, Mode, NothingEdited, Read, Site, SurgeryError
+from rebinding.surgery.recording import RecordedRun
+from rebinding.surgery.sites import Attention, Edit, Mode, NothingEdited, Read, Site, SurgeryError, in_layer
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
 from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
 from tests.surgery.models import FAMILIES, SIZES, Family, changed, make_hostile, tiny, tokens
 
-LAST = Read("logits", positions=[12])
+LAST = Read("logits", at=[12])
 MODES: tuple[Mode, Mode] = ("set", "add")
 
 
-def prepared(family: Family) -> tuple[PreTrainedModel, NNsightSurgeon, Recording]:
+def prepared(family: Family) -> tuple[PreTrainedModel, NNsightSurgeon, RecordedRun]:
     """A model, its surgeon and a recording of three prompts."""
     model = tiny(family)
     surgeon = NNsightSurgeon(model, derive(model))
@@ -65,8 +65,8 @@ def test_a_run_in_several_traces_is_the_run(cell: Cell, rows: int) -> None:
 def test_noop_is_judged_over_the_run_and_not_in_each_trace() -> None:
     model, _, recording = prepared("llama")
     parts = NNsightSurgeon(model, derive(model), rows=1)
-    edit = Edit("resid", 1, noise(1, 1, 24), positions=[3], rows=[1], mode="add")
-    noop = Edit("resid", 1, torch.zeros(24), positions=[3], rows=[1], mode="add")
+    edit = Edit("resid", noise(1, 1, 24), at=[3], layer=1, rows=[1], mode="add")
+    noop = Edit("resid", torch.zeros(24), at=[3], layer=1, rows=[1], mode="add")
     (changed,) = parts.run(recording, [edit], [LAST])
     (clean,) = parts.run(recording, [], [LAST])
     assert agree(changed[[0, 2]], clean[[0, 2]])
@@ -82,7 +82,7 @@ def test_random_values_at_every_name_in_the_source_change_the_logits(family: Fam
     _, surgeon, recording = prepared(family)
     shape = (3, 2, 1, 13) if label in ("scores", "pattern") else (3, 2, 1, 10)
     site, scope = (label, None) if label in IN_ATTENTION else ("k", "head")
-    edit = Edit(site, 2, noise(*shape), heads=[1, 4], positions=[12], scope=scope)  # type: ignore[arg-type]  # a Site
+    edit = Edit(site, noise(*shape), at=[12], head=[(2, 1), (2, 4)], scope=scope)  # type: ignore[arg-type]  # a Site
     (edited,), (clean,) = surgeon.run(recording, [edit], [LAST]), surgeon.run(recording, [], [LAST])
     assert (edited - clean).abs().flatten(1).amax(dim=1).min() > MIN_CHANGE_SHARE * allowance(clean)
 
@@ -100,7 +100,7 @@ def test_the_names_are_those_of_this_release() -> None:
 def test_run_without_edits_is_the_model(family: Family) -> None:
     """Without edits the logits are the model's own, bit for bit."""
     model, surgeon, recording = prepared(family)
-    (logits,) = surgeon.run(recording, [], [Read("logits", positions=range(13))])
+    (logits,) = surgeon.run(recording, [], [Read("logits", at=range(13))])
     assert torch.equal(logits, plain(tiny(family), recording.tokens))
     assert torch.equal(logits, plain(model, recording.tokens))
 
@@ -109,14 +109,14 @@ def test_run_without_edits_is_the_model(family: Family) -> None:
 def test_traces_always_run_on_eager_attention(implementation: str) -> None:
     """The model's attention is swapped during a trace only, also if the trace fails."""
     model, surgeon, recording = prepared("gemma3_multimodal")
-    reads = [Read("pattern", 2, heads=[0, 3], positions=[5, 12]), LAST]
+    reads = [Read("pattern", at=[5, 12], head=[(2, 0), (2, 3)]), LAST]
     expected = surgeon.run(recording, [], reads)
     registered.register()
     model.set_attn_implementation({"text_config": implementation})
     assert all(torch.equal(a, b) for a, b in zip(surgeon.run(recording, [], reads), expected, strict=True))
     broken = NNsightSurgeon(model, replace(surgeon.anatomy, layers="model.language_model.nowhere"))
     with pytest.raises(AttributeError, match="nowhere"):
-        broken.run(recording, [], [Read("resid", 4, positions=[12])])
+        broken.run(recording, [], [Read("resid", at=[12], layer=4)])
     assert model.config.get_text_config()._attn_implementation == implementation
 
 
@@ -138,10 +138,10 @@ def test_a_run_leaves_model_recording_and_values_alone(attention: Attention) -> 
     z = [layer.clone() for layer in recording.sites["z"]]
     value = noise(3, 1, 10)
     edits = [
-        Edit("z", 1, value, heads=[0, 1, 5], positions=[7]),
-        Edit("z", 1, value, heads=[3, 1, 5], positions=[7], mode="add"),
+        Edit("z", value, at=[7], head=[(1, 0), (1, 1), (1, 5)]),
+        Edit("z", value, at=[7], head=[(1, 3), (1, 1), (1, 5)], mode="add"),
     ]
-    surgeon.run(recording, edits, [Read("logits", positions=[7, 12])], attention=attention)
+    surgeon.run(recording, edits, [Read("logits", at=[7, 12])], attention=attention)
     assert torch.equal(value, noise(3, 1, 10))
     assert all(torch.equal(a, b) for a, b in zip(z, recording.sites["z"], strict=True))
     assert torch.equal(plain(model, recording.tokens), before)
@@ -150,9 +150,9 @@ def test_a_run_leaves_model_recording_and_values_alone(attention: Attention) -> 
 def test_edits_of_one_place_act_in_the_order_of_the_list() -> None:
     """Set then add is the sum; add then set is what was set."""
     _, surgeon, recording = prepared("mistral")
-    put = Edit("q", 1, noise(10), heads=[2], positions=[9])
-    second_edit = Edit("q", 1, torch.ones(10), heads=[2], positions=[9], mode="add")
-    read = Read("q", 1, heads=[2, 3], positions=[9])
+    put = Edit("q", noise(10), at=[9], head=[(1, 2)])
+    second_edit = Edit("q", torch.ones(10), at=[9], head=[(1, 2)], mode="add")
+    read = Read("q", at=[9], head=[(1, 2), (1, 3)])
     (set_then_add,), (add_then_set,) = (
         surgeon.run(recording, edits, [read]) for edits in ([put, second_edit], [second_edit, put])
     )
@@ -165,8 +165,11 @@ def test_edits_of_one_place_act_in_the_order_of_the_list() -> None:
 def test_key_as_seen_by_a_query_head_leaves_its_group_unchanged() -> None:
     """A raw key written for query head 4 shows in k_rot of head 4 only; and the group's own key is as it was."""
     _, surgeon, recording = prepared("gemma3")
-    edit = Edit("k", 1, noise(10), heads=[4], positions=[6], scope="head")
-    reads = [Read("k_rot", 1, heads=range(6), positions=range(13)), Read("k", 1, heads=[0, 1], positions=[6])]
+    edit = Edit("k", noise(10), at=[6], head=[(1, 4)], scope="head")
+    reads = [
+        Read("k_rot", at=range(13), head=in_layer(1, range(6))),
+        Read("k", at=[6], head=[(1, 0), (1, 1)], scope="group"),
+    ]
     (edited, group), (clean, clean_group) = surgeon.run(recording, [edit], reads), surgeon.run(recording, [], reads)
     changed = (edited != clean).any(-1).any(0)  # (head, position)
     assert changed.nonzero().tolist() == [[4, 6]]
@@ -176,9 +179,9 @@ def test_key_as_seen_by_a_query_head_leaves_its_group_unchanged() -> None:
 @pytest.mark.parametrize(
     "make_noop",
     [
-        lambda z: Edit("z", 1, z[:, [2]][:, :, [7]], heads=[2], positions=[7]),
-        lambda z: Edit("q", 1, torch.zeros(10), heads=[2], positions=[7], mode="add"),
-        lambda z: Edit("k", 1, torch.zeros(10), heads=[2], positions=[7], mode="add", scope="head"),
+        lambda z: Edit("z", z[:, [2]][:, :, [7]], at=[7], head=[(1, 2)]),
+        lambda z: Edit("q", torch.zeros(10), at=[7], head=[(1, 2)], mode="add"),
+        lambda z: Edit("k", torch.zeros(10), at=[7], head=[(1, 2)], mode="add", scope="head"),
     ],
     ids=["its own value", "zero", "zero to one head's key"],
 )
@@ -186,13 +189,13 @@ def test_an_edit_that_changes_nothing_is_refused(make_noop: Callable[[Tensor], E
     """Writing what is there raises, unless that is what is asked for, and then gives the unedited run."""
     _, surgeon, recording = prepared("gemma3")
     edit = make_noop(recording.sites["z"][1])
-    empty_recording = Recording(recording.tokens, {}, [])  # so that nothing but the run itself can tell
+    empty_recording = RecordedRun(recording.tokens, {}, [])  # so that nothing but the run itself can tell
     with pytest.raises(NothingEdited):
         surgeon.run(empty_recording, [edit], [LAST])
     assert torch.equal(
         surgeon.run(empty_recording, [edit], [LAST], allow_noop=True)[0], surgeon.run(empty_recording, [], [LAST])[0]
     )
-    changing_edit = Edit("z", 1, torch.ones(10), heads=[2], positions=[7])
+    changing_edit = Edit("z", torch.ones(10), at=[7], head=[(1, 2)])
     surgeon.run(empty_recording, [edit, changing_edit], [LAST])
 
 
@@ -206,7 +209,7 @@ def test_rows_name_their_prompts_and_take_sees_the_rows() -> None:
         recorded_values.append(rows)
         return values.amax(dim=-1)
 
-    actual = surgeon.run(recording, [], [Read("logits", positions=[12, 3], reduce=largest)], source=source)[0]
+    actual = surgeon.run(recording, [], [Read("logits", at=[12, 3], reduce=largest)], source=source)[0]
     expected = plain(tiny("llama"), recording.tokens[source])[:, [12, 3]].amax(dim=-1)
     assert agree(actual, expected)
     assert torch.cat(recorded_values).tolist() == [0, 1, 2, 3]
@@ -228,10 +231,10 @@ def test_a_recording_keeps_every_layer_of_a_site(site: Site) -> None:
 def test_frozen_attention_needs_recorded_heads_and_edits_that_can_act() -> None:
     """Both refusals say what to do."""
     _, surgeon, recording = prepared("gemma2")
-    edit = Edit("z", 1, noise(10), heads=[0], positions=[12])
-    key = Edit("k_rot", 1, noise(10), heads=[0], positions=[12])
+    edit = Edit("z", noise(10), at=[12], head=[(1, 0)])
+    key = Edit("k_rot", noise(10), at=[12], head=[(1, 0)])
     with pytest.raises(SurgeryError, match="keep="):
-        surgeon.run(Recording(recording.tokens, {}, []), [edit], [LAST], attention="frozen")
+        surgeon.run(RecordedRun(recording.tokens, {}, []), [edit], [LAST], attention="frozen")
     with pytest.raises(SurgeryError, match="frozen"):
         surgeon.run(recording, [key], [LAST], attention="frozen")
 
@@ -241,14 +244,14 @@ def test_heads_spread_over_devices_are_refused() -> None:
     model, surgeon, recording = prepared("llama")
     wrong = NNsightSurgeon(model, changed(surgeon.anatomy, n_heads=12, n_kv_heads=4))
     with pytest.raises(RuntimeError, match="spread over devices"):
-        wrong.run(recording, [], [Read("pattern", 1, heads=[0], positions=[12])])
+        wrong.run(recording, [], [Read("pattern", at=[12], head=[(1, 0)])])
 
 
 def test_a_key_path_that_is_not_understood_is_refused() -> None:
     """Were there more between a raw key and attention than we know of, one head's raw key would be edited wrongly."""
     model, surgeon, recording = prepared("qwen3")
     wrong = NNsightSurgeon(model, changed(surgeon.anatomy, k_norm=""))
-    edit = Edit("k", 1, noise(10), heads=[4], positions=[6], scope="head")
+    edit = Edit("k", noise(10), at=[6], head=[(1, 4)], scope="head")
     with pytest.raises(RuntimeError, match="edit k_rot instead"):
         wrong.run(recording, [edit], [LAST])
 
@@ -260,11 +263,11 @@ def test_projections_that_share_a_module_are_cut_out_of_it() -> None:
     anatomy = derive(model)
     prompts = tokens("llama")
     surgeons = NNsightSurgeon(model, anatomy), TorchSurgeon(model, anatomy)
-    reads = [Read("q", 1, heads=[3], positions=[7, 9]), Read("k", 1, heads=[1], positions=[7, 9]), LAST]
+    reads = [Read("q", at=[7, 9], head=[(1, 3)]), Read("k", at=[7, 9], head=[(1, 1)], scope="group"), LAST]
     edits = [
-        Edit("q", 1, noise(10), heads=[3], positions=[9]),
-        Edit("k", 1, noise(10), heads=[1], positions=[7], scope="group"),
-        Edit("v", 2, noise(10), heads=[0], positions=[8], scope="group"),
+        Edit("q", noise(10), at=[9], head=[(1, 3)]),
+        Edit("k", noise(10), at=[7], head=[(1, 1)], scope="group"),
+        Edit("v", noise(10), at=[8], head=[(2, 0)], scope="group"),
     ]
     actual, expected = (surgeon.run(surgeon.record(prompts), edits, reads) for surgeon in surgeons)
     assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))

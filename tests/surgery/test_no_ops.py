@@ -6,13 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.surgery import Edit, NothingEdited, Read, Surgeon, TorchSurgeon, derive
+from rebinding.surgery import Edit, NothingEdited, Read, Surgeon, TorchSurgeon, derive, in_layer
+from rebinding.surgery.layers import split_edit, split_read
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.plan import reaching_rows, touched
 from rebinding.surgery.sites import HEADLESS, SITES, Attention, Scope, Site
 from tests.close import agree, is_changed
 from tests.surgery.cases import width
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
+from tests.surgery.tables import place
 
 LENGTH, LAYER, POSITION, HEAD = 13, 1, 5, 1
 SURGEONS: tuple[type[TorchSurgeon | NNsightSurgeon], ...] = (TorchSurgeon, NNsightSurgeon)
@@ -37,7 +39,7 @@ def choose_heads(site: Site, scope: Scope | None = None) -> list[int] | None:
 def value_at(surgeon: Surgeon, prompts: Tensor, site: Site, scope: Scope | None) -> Tensor:
     """What stands at the edited place, read in a run over all tokens: rounded otherwise than a run over a few."""
     heads = [0] if site in ("k", "v") else choose_heads(site, scope)
-    read = Read(site, LAYER, positions=range(LENGTH), heads=heads)
+    read = Read(site, at=range(LENGTH), **place(site, LAYER, heads))
     return surgeon.run(surgeon.record(prompts), [], [read])[0][..., [POSITION], :]  # (row, [1,] 1, width)
 
 
@@ -50,8 +52,8 @@ def test_writing_back_what_was_read_is_refused(
     """Whatever was recorded. The same edit goes through with `allow_noop`, and gives the unedited run."""
     surgeon, prompts = make_surgeon(kind, family), tokens(family, length=LENGTH)
     value = value_at(surgeon, prompts, site, scope)
-    edit = Edit(site, LAYER, value, positions=[POSITION], heads=choose_heads(site, scope), scope=scope)
-    reads = [Read("logits", positions=[POSITION, LENGTH - 1])]
+    edit = Edit(site, value, at=[POSITION], **place(site, LAYER, choose_heads(site, scope), scope=scope))
+    reads = [Read("logits", at=[POSITION, LENGTH - 1])]
     z: Site = "z"
     recorded: list[tuple[Site, ...]] = [(), (z,), (z if site == "logits" else site,)]  # logits are never recorded
     for keep in recorded:
@@ -65,8 +67,8 @@ def test_writing_back_what_was_read_is_refused(
 def test_a_query_head_is_not_compared_with_the_kv_head_of_its_number() -> None:
     """Raw keys are recorded per KV head: there is none of the last query head's number."""
     surgeon, prompts = make_surgeon(TorchSurgeon, "llama"), tokens("llama", length=LENGTH)
-    head, reads = surgeon.anatomy.n_heads - 1, [Read("logits", positions=[LENGTH - 1])]
-    edit = Edit("k", LAYER, torch.ones(1), positions=[POSITION], heads=[head], scope="head")
+    head, reads = surgeon.anatomy.n_heads - 1, [Read("logits", at=[LENGTH - 1])]
+    edit = Edit("k", torch.ones(1), at=[POSITION], head=[(LAYER, head)], scope="head")
     (recorded,), (unrecorded,) = (
         surgeon.run(surgeon.record(prompts, keep=keep), [edit], reads) for keep in (("k",), ())
     )
@@ -80,8 +82,8 @@ def test_rows_are_judged_one_by_one(kind: type[TorchSurgeon | NNsightSurgeon], s
     surgeon, prompts = make_surgeon(kind, "gemma3"), tokens("gemma3", length=LENGTH)
     value = value_at(surgeon, prompts, site, scope)[:2].clone()
     value[0, ..., 3] += 5.0  # one entry: the same for all would leave a softmax as it is
-    edit = Edit(site, LAYER, value, positions=[POSITION], heads=choose_heads(site, scope), scope=scope, rows=[0, 1])
-    recording, reads = surgeon.record(prompts), [Read("logits", positions=[POSITION, LENGTH - 1])]
+    edit = Edit(site, value, at=[POSITION], rows=[0, 1], **place(site, LAYER, choose_heads(site, scope), scope=scope))
+    recording, reads = surgeon.record(prompts), [Read("logits", at=[POSITION, LENGTH - 1])]
     with pytest.raises(NothingEdited, match=r"1 of 3 rows .*\(row 1\)"):
         surgeon.run(recording, [edit], reads)
     (clean,) = surgeon.run(recording, [], reads)
@@ -94,13 +96,13 @@ def test_rows_are_judged_one_by_one(kind: type[TorchSurgeon | NNsightSurgeon], s
 def test_edits_of_one_place_are_judged_together(kind: type[TorchSurgeon | NNsightSurgeon]) -> None:
     """Two additions that cancel are a no-op; a value put back in a layer above a change is not, as it holds it."""
     surgeon, prompts = make_surgeon(kind, "llama"), tokens("llama", length=LENGTH)
-    recording, last = surgeon.record(prompts, keep={"z"}), [Read("logits", positions=[LENGTH - 1])]
+    recording, last = surgeon.record(prompts, keep={"z"}), [Read("logits", at=[LENGTH - 1])]
     shift = torch.randn(10, generator=torch.Generator().manual_seed(2))
-    shift_edit = Edit("z", 1, shift, heads=[1], positions=[POSITION], mode="add")
-    reverse_edit = Edit("z", 1, -shift, heads=[1], positions=[POSITION], mode="add")
+    shift_edit = Edit("z", shift, at=[POSITION], head=[(1, 1)], mode="add")
+    reverse_edit = Edit("z", -shift, at=[POSITION], head=[(1, 1)], mode="add")
     with pytest.raises(NothingEdited):
         surgeon.run(recording, [shift_edit, reverse_edit], last)
-    restoring_edit = Edit("z", 2, recording.sites["z"][2], heads=range(6), positions=range(LENGTH))
+    restoring_edit = Edit("z", recording.sites["z"][2], at=range(LENGTH), head=in_layer(2, range(6)))
     (total,), (direct,) = (
         surgeon.run(recording, [shift_edit], last),
         surgeon.run(recording, [shift_edit, restoring_edit], last),
@@ -111,24 +113,24 @@ def test_edits_of_one_place_are_judged_together(kind: type[TorchSurgeon | NNsigh
 def test_a_small_addition_is_an_edit() -> None:
     """`add` counts as soon as a bit differs, however small; less than a bit is a no-op."""
     surgeon, prompts = make_surgeon(TorchSurgeon, "llama"), tokens("llama", length=LENGTH)
-    recording, last = surgeon.record(prompts), [Read("logits", positions=[LENGTH - 1])]
+    recording, last = surgeon.record(prompts), [Read("logits", at=[LENGTH - 1])]
     size = float(recording.sites["resid"][1][:, POSITION].abs().max())
-    surgeon.run(recording, [Edit("resid", 1, torch.tensor([size * 1e-6]), positions=[POSITION], mode="add")], last)
+    surgeon.run(recording, [Edit("resid", torch.tensor([size * 1e-6]), at=[POSITION], layer=1, mode="add")], last)
     with pytest.raises(NothingEdited):
-        surgeon.run(recording, [Edit("resid", 1, torch.tensor([1e-30]), positions=[POSITION], mode="add")], last)
+        surgeon.run(recording, [Edit("resid", torch.tensor([1e-30]), at=[POSITION], layer=1, mode="add")], last)
 
 
 def list_reads() -> list[Read]:
     """One head at one position, of every site and layer: before, at and after the edit, in its KV group and outside."""
     reads = [
-        Read(site, layer, positions=[position], heads=heads)
+        Read(site, at=[position], **place(site, layer, heads))
         for site in SITES
         if site != "logits"
         for layer in (range(5) if site == "resid" else range(4))
         for position in (POSITION - 2, POSITION, LENGTH - 1)
         for heads in ([None] if site in HEADLESS else [[0], [1]] if site in ("k", "v") else [[0], [HEAD], [4]])
     ]
-    return reads + [Read("logits", 4, positions=[position]) for position in (POSITION - 2, POSITION, LENGTH - 1)]
+    return reads + [Read("logits", at=[position]) for position in (POSITION - 2, POSITION, LENGTH - 1)]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_visible_reads_are_those_that_a_full_forward_changes(
     if site == "pattern":
         value = value.softmax(0)
     heads, layer = choose_heads(site, scope), 4 if site == "logits" else LAYER
-    edit = Edit(site, layer, value, positions=[POSITION], heads=heads, scope=scope)
+    edit = Edit(site, value, at=[POSITION], **place(site, layer, heads, scope=scope))
     reads = list_reads()
     answers = {}
     for kind in SURGEONS:
@@ -157,14 +159,18 @@ def test_visible_reads_are_those_that_a_full_forward_changes(
         clean = surgeon.run(recording, [], reads, attention=attention)
         answers[kind] = clean, surgeon.run(recording, [edit], reads, attention=attention, allow_noop=True)
     planned = (
-        Edit("v_seen", layer, value, positions=[POSITION], heads=heads) if (site, scope) == ("v", "head") else edit
+        Edit("v_seen", value, [POSITION], **place("v_seen", layer, heads)) if (site, scope) == ("v", "head") else edit
     )
-    derived = [bool(reaching_rows(anatomy, planned, [read], touched(edit, 1), attention)) for read in reads]
+    (split,) = split_edit(anatomy, planned, LENGTH)
+    derived = [
+        bool(reaching_rows(anatomy, split, split_read(anatomy, read, LENGTH), touched(split, 1), attention))
+        for read in reads
+    ]
     unedited, edited = answers[
         NNsightSurgeon
     ]  # one computation twice: what the edit does not reach is equal to the bit
     for read, before, after, can_see in zip(reads, unedited, edited, derived, strict=True):
-        assert torch.equal(before, after) != can_see, (read.site, read.layer, read.positions, read.heads)
+        assert torch.equal(before, after) != can_see, read
     for actual, expected in zip(answers[TorchSurgeon], answers[NNsightSurgeon], strict=True):
         assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))
     assert 0 < sum(derived) < len(derived)

@@ -46,9 +46,9 @@ def test_the_ones_used_last_stay() -> None:
 
 
 def test_a_run_leaves_what_is_kept_alone() -> None:
-    caching, read = surgeon(1 << 30), [Read("logits", positions=[12])]
+    caching, read = surgeon(1 << 30), [Read("logits", at=[12])]
     recording = caching.record(PROMPTS)
     before = caching.run(recording, [], read)[0].clone()
     value = torch.ones(1, 1, 1, recording.sites["resid"][0].shape[-1])[0]
-    caching.run(recording, [Edit("resid", 1, value, positions=[3])], read)
+    caching.run(recording, [Edit("resid", value, at=[3], layer=1)], read)
     assert torch.equal(caching.run(caching.record(PROMPTS), [], read)[0], before)

@@ -131,9 +131,9 @@ def test_a_remote_no_op_is_refused(surgeons: dict[Family, tuple[NNsightSurgeon, 
     """Whether a write changed a value is computed on the server, and raised here."""
     local, remote = surgeons["gemma2"]
     recording = local.record(tokens("gemma2"))
-    (value,) = remote.run(recording, [], [Read("q", 1, heads=[2], positions=[7])])
+    (value,) = remote.run(recording, [], [Read("q", at=[7], head=[(1, 2)])])
     with pytest.raises(NothingEdited):
-        remote.run(recording, [Edit("q", 1, value, heads=[2], positions=[7])], [Read("logits", positions=[12])])
+        remote.run(recording, [Edit("q", value, at=[7], head=[(1, 2)])], [Read("logits", at=[12])])
 
 
 def test_a_remote_recording_equals_a_local_one(
@@ -158,7 +158,7 @@ def test_reduce_runs_locally(surgeons: dict[Family, tuple[NNsightSurgeon, NNsigh
         return values.amax(dim=-1)
 
     recording = local.record(tokens("qwen3"))
-    read = Read("logits", positions=[12], reduce=reduce)
+    read = Read("logits", at=[12], reduce=reduce)
     assert agree(remote.run(recording, [], [read])[0], local.run(recording, [], [read])[0])
     assert len(names) == 2
 
@@ -169,7 +169,7 @@ def test_a_remote_failure_is_raised_here(folders: dict[Family, Path], other_inte
     wrong = changed(derive(remote._module), n_heads=12, n_kv_heads=4)
     surgeon = NNsightSurgeon(remote, wrong, remote=OtherMachine(other_interpreter, folders["gemma2"]))
     with pytest.raises(RuntimeError, match="spread over devices"):
-        surgeon.run(surgeon.record(tokens("gemma2")), [], [Read("pattern", 1, heads=[0], positions=[12])])
+        surgeon.run(surgeon.record(tokens("gemma2")), [], [Read("pattern", at=[12], head=[(1, 0)])])
 
 
 def test_a_trace_serialised_locally_gives_the_same_numbers(folders: dict[Family, Path]) -> None:

@@ -36,7 +36,7 @@ def widths(
 @pytest.mark.parametrize("readout", [[12], [10, 12]])
 def test_reads_equal_the_full_layer(family: Family, readout: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     surgeon = make_surgeon(family)
-    edits, reads = [edit_at(surgeon, "resid", 1, 4, LENGTH)], [Read("logits", positions=readout)]
+    edits, reads = [edit_at(surgeon, "resid", 1, 4, LENGTH)], [Read("logits", at=readout)]
     widths_seen, (narrow,) = widths(surgeon, edits, reads)
     monkeypatch.setattr(replay, "count_unread_queries", lambda *_: 0)
     full_widths, (full,) = widths(surgeon, edits, reads)
@@ -49,17 +49,17 @@ def test_reads_equal_the_full_layer(family: Family, readout: list[int], monkeypa
 @pytest.mark.parametrize(
     ("site", "layer", "read", "options"),
     [
-        ("q", LAST, Read("logits", positions=[12]), {}),
-        ("z", LAST, Read("logits", positions=[12]), {}),
-        ("resid", 1, Read("z", LAST, positions=[6], heads=[0]), {}),
-        ("resid", 1, Read("mlp_out", LAST, positions=[6]), {}),
-        ("resid", 1, Read("resid", LAST + 1, positions=[4]), {}),
+        ("q", LAST, Read("logits", at=[12]), {}),
+        ("z", LAST, Read("logits", at=[12]), {}),
+        ("resid", 1, Read("z", at=[6], head=[(LAST, 0)]), {}),
+        ("resid", 1, Read("mlp_out", at=[6], layer=LAST), {}),
+        ("resid", 1, Read("resid", at=[4], layer=LAST + 1), {}),
     ],
     ids=["q edited", "z edited", "z read", "mlp read", "first token read"],
 )
 def test_layer_with_reads_runs_in_full(site: Any, layer: int, read: Read, options: dict[str, Any]) -> None:
     surgeon = make_surgeon("llama")
-    reads = [read, Read("logits", positions=[12])]
+    reads = [read, Read("logits", at=[12])]
     edits = [edit_at(surgeon, site, layer, position, LENGTH) for position in (4, 12)]  # the second is seen by a read
     widths_seen, _ = widths(surgeon, edits, reads, **options)
     assert widths_seen[-1] == LENGTH - 4
@@ -67,10 +67,10 @@ def test_layer_with_reads_runs_in_full(site: Any, layer: int, read: Read, option
 
 def test_a_read_of_the_residual_below_the_top_is_narrow_too() -> None:
     surgeon = make_surgeon("llama")
-    edit, read = edit_at(surgeon, "resid", 1, 4, LENGTH), Read("resid", LAST, positions=[12])
+    edit, read = edit_at(surgeon, "resid", 1, 4, LENGTH), Read("resid", at=[12], layer=LAST)
     (actual,) = surgeon.run(surgeon.record(tokens("llama")), [edit], [read])
     (all_tokens,) = surgeon.run(
-        surgeon.record(tokens("llama")), [edit], [Read("resid", LAST, positions=list(range(LENGTH)))]
+        surgeon.record(tokens("llama")), [edit], [Read("resid", at=list(range(LENGTH)), layer=LAST)]
     )
     assert agree(actual[:, 0], all_tokens[:, 12])
     assert torch.isfinite(actual).all()

@@ -33,13 +33,13 @@ def test_equals_a_small_edit(family: Family) -> None:
 
     actual = z_slopes(model, anatomy, prompts, score, rows=1)
     recording = surgeon.record(prompts, keep={"z"})
-    read = Read("resid", n, positions=torch.full((1, 1), prompts.shape[1] - 1))
+    read = Read("resid", at=torch.full((1, 1), prompts.shape[1] - 1), layer=n)
     way = torch.randn(anatomy.parts[0].head_dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     last = prompts.shape[1] - 1
     for layer, head, token in ((0, 1, last - 3), (1, 0, last), (n - 2, anatomy.n_heads - 1, last - 1)):
         sides = []
         for sign in (1.0, -1.0):
-            edit = Edit("z", layer, sign * STEP * way, positions=torch.tensor([[token]]), heads=(head,), mode="add")
+            edit = Edit("z", sign * STEP * way, at=torch.tensor([[token]]), head=[(layer, head)], mode="add")
             (resid,) = surgeon.run(recording, [edit], [read])
             sides.append(score(resid, torch.arange(2)))
         measured = (sides[0] - sides[1]) / (2 * STEP)  # (prompt,)

@@ -31,8 +31,8 @@ def surgeon() -> TorchSurgeon:
 
 def edited(surgeon: TorchSurgeon | NNsightSurgeon, size: float) -> Tensor:
     """Logits with noise of a size in the residual stream of layer 1."""
-    edit = Edit("resid", 1, torch.tensor(size), positions=[3], mode="add")
-    return surgeon.run(surgeon.record(tokens("llama")), [edit], [Read("logits", positions=[LAST])])[0]
+    edit = Edit("resid", torch.tensor(size), at=[3], layer=1, mode="add")
+    return surgeon.run(surgeon.record(tokens("llama")), [edit], [Read("logits", at=[LAST])])[0]
 
 
 @pytest.mark.parametrize("other", ["torch", "nnsight"])
@@ -78,8 +78,8 @@ def test_autocast_is_off_in_a_run(surgeon: TorchSurgeon) -> None:
 def test_another_attention_function_is_replaced(surgeon: TorchSurgeon) -> None:
     expected = edited(surgeon, 1.0)
     surgeon.model.set_attn_implementation("sdpa")
-    pattern = Edit("pattern", 1, torch.zeros(1, 1, 1, 1), positions=[LAST], heads=[0, 1, 2])
-    read = Read("logits", positions=[LAST])
+    pattern = Edit("pattern", torch.zeros(1, 1, 1, 1), at=[LAST], head=[(1, 0), (1, 1), (1, 2)])
+    read = Read("logits", at=[LAST])
     without = surgeon.run(surgeon.record(tokens("llama")), [pattern], [read])[0]
     assert torch.allclose(edited(surgeon, 1.0), expected, rtol=0, atol=TOLERANCE)
     assert not torch.allclose(without, expected, rtol=0, atol=100 * TOLERANCE)
@@ -119,7 +119,7 @@ def test_angles_do_not_depend_on_earlier_prompts(make: Callable[[], PreTrainedMo
         with torch.no_grad():
             own = deepcopy(unused)(prompts).logits[:, -1:]
             after_others = used(prompts).logits[:, -1:]
-        read = Read("logits", positions=[length - 1])
+        read = Read("logits", at=[length - 1])
         (logits,) = surgeon.run(surgeon.record(prompts), [], [read])
         assert torch.allclose(logits, own, rtol=0, atol=TOLERANCE)
     if make is dynamic_llama:  # the library's own forward does depend on them

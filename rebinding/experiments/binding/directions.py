@@ -18,9 +18,8 @@ from torch import Tensor
 
 from rebinding.experiments.tokens import positions, prompt_blocks, token_batch
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Anatomy, Edit, Surgeon, SurgeryError
+from rebinding.surgery import Anatomy, Edit, Read, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
-from rebinding.surgery.sweep import by_layer, edit_heads, read_heads
 from rebinding.task.prompts import Encoded
 
 KeyKind: TypeAlias = Literal["box", "object"]
@@ -101,40 +100,35 @@ def read_vectors(
 ) -> tuple[Tensor, Tensor]:
     """Queries (prompt, head, head_dim) at the readout, and keys (prompt, head, token, head_dim) at some tokens
     (prompt, token), in float32. Heads narrower than the widest one end in zeros."""
-    parts, layers, shared = surgeon.anatomy.parts, by_layer(heads), shared_keys(surgeon.anatomy, heads)
-    recording = surgeon.record(token_batch(prompts), keep={"k"})
-    queries = surgeon.run(recording, [], read_heads("q", heads, at=positions(prompts, "readout")[:, None]))
-    keys = surgeon.run(recording, [], read_heads("k", list(shared), at=tokens))
-    head_dim = max(parts[layer].head_dim for layer in layers)
-    q = torch.zeros(len(prompts), len(heads), head_dim)
-    k = torch.zeros(len(prompts), len(heads), tokens.shape[1], head_dim)
-    for (layer, at), query, key in zip(layers.items(), queries, keys, strict=True):
-        width = parts[layer].head_dim
-        q[:, at, :width] = query[:, :, 0].to(q)
-        readers = [places for (of, _), places in shared.items() if of == layer]
-        for number, places in enumerate(readers):
-            k[:, places, :, :width] = key[:, [number]].to(k)
-    return q, k
+    recording, shared = surgeon.record(token_batch(prompts), keep={"k"}), shared_keys(surgeon.anatomy, heads)
+    reads = [
+        Read("q", positions(prompts, "readout")[:, None], heads),
+        Read("k", tokens, list(shared), scope="group"),
+    ]
+    queries, keys = (value.float().cpu() for value in surgeon.run(recording, [], reads))
+    k = torch.zeros(len(prompts), len(heads), *keys.shape[2:])
+    for number, places in enumerate(shared.values()):
+        k[:, places] = keys[:, [number]]
+    return queries[:, :, 0], k
 
 
-def edit_keys(anatomy: Anatomy, heads: Sequence[Head], values: Tensor, *, at: Tensor, scope: Scope) -> list[Edit]:
-    """Edits that add vectors (row, head, token, head_dim) to the keys of heads at tokens (row, token): to those that
+def edit_keys(anatomy: Anatomy, heads: Sequence[Head], values: Tensor, *, at: Tensor, scope: Scope) -> Edit:
+    """An edit that adds vectors (row, head, token, head_dim) to the keys of heads at tokens (row, token): to those that
     each head sees, or their mean over the given heads of a KV group to those of the group."""
     if scope == "head":
-        return edit_heads(anatomy, "k", heads, values, at=at, mode="add", scope=scope)
+        return Edit("k", values, at, heads, mode="add", scope="head")
     keys = shared_keys(anatomy, heads)
     means = torch.stack([values[:, places].mean(1) for places in keys.values()], dim=1)
-    return edit_heads(anatomy, "k", list(keys), means, at=at, mode="add", scope=scope)
+    return Edit("k", means, at, list(keys), mode="add", scope="group")
 
 
 def shared_keys(anatomy: Anatomy, heads: Sequence[Head]) -> dict[Head, list[int]]:
     """The KV heads (layer, KV head) of query heads, layer by layer, each with the places in `heads` that read it."""
     keys: dict[Head, list[int]] = {}
-    for layer, places in by_layer(heads).items():
-        owners = [anatomy.parts[layer].kv_head(heads[place][1]) for place in places]
-        for owner in sorted(set(owners)):
-            keys[layer, owner] = [place for place, own in zip(places, owners, strict=True) if own == owner]
-    return keys
+    for place, (layer, head) in enumerate(heads):
+        keys.setdefault((layer, anatomy.parts[layer].kv_head(head)), []).append(place)
+    layers = list(dict.fromkeys(layer for layer, _ in heads))
+    return {key: keys[key] for key in sorted(keys, key=lambda key: (layers.index(key[0]), key[1]))}
 
 
 def published_noise(heads: Sequence[Head], width: int, seed: int) -> Tensor:

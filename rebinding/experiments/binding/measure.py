@@ -52,7 +52,7 @@ from rebinding.experiments.tokens import attention_on, positions, prompt_blocks,
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, LogitsOf, Read, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
-from rebinding.surgery.sweep import edit_heads, join_heads, read_heads, sweep
+from rebinding.surgery.surgeon import Variant
 from rebinding.task.prompts import Encoded
 
 if TYPE_CHECKING:
@@ -109,18 +109,27 @@ def slot_pairs(
     return SlotPairs(prompts, torch.tensor(ids)[source], source, i, j, keys[source], objects[source])
 
 
-def reads_of(heads: Sequence[Head], cases: SlotPairs) -> list[Read]:
-    """Attention from the readout to every slot, layer by layer, and the logits of the slots' objects."""
-    readout = positions(cases.prompts, "readout")[cases.source][:, None]
-    return [
-        *read_heads("pattern", heads, at=readout, reduce=attention_on(cases.keys)),
-        Read("logits", positions=readout, reduce=LogitsOf(cases.objects)),
+def run_variants(
+    surgeon: Surgeon,
+    prompts: Sequence[Encoded],
+    variants: Sequence[Variant],
+    heads: Sequence[Head],
+    keys: Tensor,
+    objects: Tensor,
+    *,
+    source: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The attention of heads from the readout to keys (row, key), as (variant, row, head, key), and the logits of
+    objects (row, token), as (variant, row, token). Row r is prompt `source[r]`, by default prompt r."""
+    readout = positions(prompts, "readout")
+    readout = (readout if source is None else readout[source])[:, None]
+    reads = [
+        Read("pattern", readout, heads, reduce=attention_on(keys)),
+        Read("logits", readout, reduce=LogitsOf(objects)),
     ]
-
-
-def by_head(heads: Sequence[Head], results: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Attention (variant, row, head, key) with the heads in their own order, and logits (variant, row, token)."""
-    return join_heads(heads, results[:-1], axis=2).cpu(), results[-1][:, :, 0].cpu()
+    recording = surgeon.record(token_batch(prompts))
+    masses, logits = surgeon.sweep(recording, variants, reads, source=source, allow_noop=True)
+    return masses.cpu(), logits[:, :, 0].cpu()
 
 
 def table_of(
@@ -208,9 +217,9 @@ def _run_block(setup: _Setup, cases: SlotPairs, conditions: Sequence[Condition])
     shifts = [setup.shift(condition, cases) for condition in conditions]
     draws = [(row, shift, draw) for row, shift in zip(conditions, shifts, strict=True) for draw in range(shift.draws)]
     variants = [[], *(_edits(setup, cases, *of_draw) for of_draw in draws)]
-    recording, reads = surgeon.record(token_batch(cases.prompts)), reads_of(heads, cases)
-    results = sweep(surgeon, recording, variants, reads, source=cases.source, allow_noop=True)
-    masses, logits = by_head(heads, results)
+    masses, logits = run_variants(
+        surgeon, cases.prompts, variants, heads, cases.keys, cases.objects, source=cases.source
+    )
     changes = [shift.relative_change(setup.directions, anatomy, heads, setup.scope) for shift in shifts]
     for number, ((row, _, draw), change) in enumerate(zip(draws, torch.cat(changes), strict=True), start=1):
         frame = table_of(heads, cases, row.name, draw, (masses[0], logits[0]), (masses[number], logits[number]))
@@ -222,13 +231,13 @@ def _edits(setup: _Setup, cases: SlotPairs, condition: Condition, shift: Shift, 
     edits, anatomy = [], setup.surgeon.anatomy
     if shift.q is not None:
         readout = positions(cases.prompts, "readout")[cases.source][:, None]
-        edits += edit_heads(anatomy, "q", setup.heads, shift.q[draw][:, :, None], at=readout, mode="add")
+        edits.append(Edit("q", shift.q[draw][:, :, None], readout, setup.heads, mode="add"))
     parts = [(slot, vectors) for slot, vectors in ((cases.j, shift.at_j), (cases.i, shift.at_i)) if vectors is not None]
     if parts:
         tokens = torch.cat([cases.tokens(condition, slot) for slot, _ in parts], dim=1)  # (case, token)
         kinds = len(condition.kinds)
         values = [vectors[draw][:, :, None].expand(-1, -1, kinds, -1) for _, vectors in parts]
-        edits += edit_keys(anatomy, setup.heads, torch.cat(values, dim=2), at=tokens, scope=setup.scope)
+        edits.append(edit_keys(anatomy, setup.heads, torch.cat(values, dim=2), at=tokens, scope=setup.scope))
     return edits
 
 
@@ -291,18 +300,17 @@ def _exchange_block(
     surgeon: Surgeon, cases: SlotPairs, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
 ) -> Iterator[pd.DataFrame]:
     """Both conditions and the unedited run as variants of one run."""
-    recording, anatomy = surgeon.record(token_batch(cases.prompts)), surgeon.anatomy
     own, own_keys = read_vectors(surgeon, cases.prompts, _tokens_of_slots(cases), heads)
     queries, readout = _queries(surgeon, cases, donors, heads), positions(cases.prompts, "readout")[cases.source]
     tokens, keys, other_keys = _keys(cases, own_keys)
     variants = [
         [],
-        edit_heads(anatomy, "q", heads, queries[:, :, None], at=readout[:, None]),
-        edit_heads(anatomy, "k", heads, other_keys, at=tokens, scope="head"),
+        [Edit("q", queries[:, :, None], readout[:, None], heads)],
+        [Edit("k", other_keys, tokens, heads, scope="head")],
     ]
-    reads = reads_of(heads, cases)
-    results = sweep(surgeon, recording, variants, reads, source=cases.source, allow_noop=True)
-    masses, logits = by_head(heads, results)
+    masses, logits = run_variants(
+        surgeon, cases.prompts, variants, heads, cases.keys, cases.objects, source=cases.source
+    )
     changes = {
         Q.name: relative_change(queries, own[cases.source]),
         K.name: relative_change(other_keys, keys).amax(dim=2),

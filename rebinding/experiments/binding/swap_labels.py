@@ -21,15 +21,14 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.experiments.binding.directions import edit_keys, read_vectors
-from rebinding.experiments.binding.measure import by_head
+from rebinding.experiments.binding.measure import run_variants
 from rebinding.experiments.binding.summary import EPS, Array, by_unit
 from rebinding.experiments.prompts import DIRECTIONS_ID, Prompts
-from rebinding.experiments.tokens import attention_on, positions, prompt_blocks, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import BindingConventions
-from rebinding.surgery import LogitsOf, Read, SurgeryError
+from rebinding.surgery import SurgeryError
 from rebinding.surgery.sites import Scope
-from rebinding.surgery.sweep import read_heads, sweep
 from rebinding.task.boxes import labels_of
 from rebinding.task.designs import Design
 from rebinding.task.prompts import AnswerRule, Encoded
@@ -160,14 +159,8 @@ def _run_block(bench: Workbench, request: LabelExchange, cases: LabelCases, mean
     surgeon, heads = bench.surgeon, request.heads
     difference = means[:, cases.j] - means[:, cases.i]  # (draw, case, head, head_dim): makes label i look like label j
     shifts = torch.stack([difference, -difference], dim=3)  # (draw, case, head, i or j, head_dim)
-    edits = [edit_keys(surgeon.anatomy, heads, shift, at=cases.labels, scope=request.scope) for shift in shifts]
-    readout = positions(cases.prompts, "readout")[:, None]
-    reads = [
-        *read_heads("pattern", heads, at=readout, reduce=attention_on(cases.labels)),
-        Read("logits", positions=readout, reduce=LogitsOf(cases.objects)),
-    ]
-    recording = surgeon.record(token_batch(cases.prompts))
-    masses, logits = by_head(heads, sweep(surgeon, recording, [[], *edits], reads, allow_noop=True))
+    edits = [[edit_keys(surgeon.anatomy, heads, shift, at=cases.labels, scope=request.scope)] for shift in shifts]
+    masses, logits = run_variants(surgeon, cases.prompts, [[], *edits], heads, cases.labels, cases.objects)
     largest = means.abs().amax(dim=(1, 2, 3))  # (draw,)
     change = shifts.abs().amax(dim=(2, 3, 4)) / largest[:, None]  # (draw, case)
     before, after = ((part[0], part[1:].flatten(0, 1)) for part in (masses, logits))

@@ -68,8 +68,7 @@ from rebinding.experiments.tokens import (
     token_batch,
 )
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon
-from rebinding.surgery.sweep import sweep
+from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, in_layer
 from rebinding.task.prompts import Encoded
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def knock_out(
         batch = prompts[where]
         source = torch.arange(len(batch)).repeat(len(circuits))
         take = answers.of(where).take(source)
-        read = Read("logits", positions=positions(batch, "readout")[source][:, None], reduce=take)
+        read = Read("logits", at=positions(batch, "readout")[source][:, None], reduce=take)
         ablated = active_heads(list(circuits.values()), batch, source)
         recording = surgeon.record(token_batch(batch), keep={"z"})
         (values,) = surgeon.run(recording, edits_at(means, ablated), [read], source=source, allow_noop=True)
@@ -132,7 +131,7 @@ def edits_at(means: Sequence[Tensor], places: ActiveHeads) -> list[Edit]:
         where = torch.zeros(len(rows), len(heads), len(tokens), dtype=torch.bool)  # (row, head, token)
         where[row, head, token] = True
         value = mean[heads][:, tokens][None]  # (1, head, token, head_dim)
-        edits.append(Edit("z", layer, value, positions=tokens, heads=heads, rows=rows, where=where))
+        edits.append(Edit("z", value, at=tokens, head=in_layer(layer, heads), rows=rows, where=where))
     return edits
 
 
@@ -161,13 +160,13 @@ def exchange_stream(
         noise_streams = _streams(surgeon, noise[where], circuit, means, positions(noise[where], role), layers)
         ablation = ablation_edits(means, active_heads([circuit], batch, torch.arange(n)), n)
         stream = [
-            Edit("resid", layer, value, positions=places[:, None])
+            Edit("resid", value, at=places[:, None], layer=layer)
             for layer, value in zip(layers, noise_streams, strict=True)
         ]
         take, readout = answers.of(where).take(torch.arange(n)), positions(batch, "readout")[:, None]
-        read = Read("logits", positions=readout, reduce=take)
+        read = Read("logits", at=readout, reduce=take)
         recording = surgeon.record(token_batch(batch))
-        (values,) = sweep(surgeon, recording, [ablation, ablation + stream], [read], allow_noop=True)
+        (values,) = surgeon.sweep(recording, [ablation, ablation + stream], [read], allow_noop=True)
         change = torch.stack(
             [relative_change(new, old)[:, 0] for new, old in zip(noise_streams, streams, strict=True)]
         ).amax(0)  # (prompt,)
@@ -192,7 +191,7 @@ def _streams(
 ) -> list[Tensor]:
     """The residual stream at each layer's input, at one token of each prompt, in the circuit: (prompt, 1, hidden)."""
     edits = ablation_edits(means, active_heads([circuit], prompts, torch.arange(len(prompts))), len(prompts))
-    reads = [Read("resid", layer, positions=at[:, None]) for layer in layers]
+    reads = [Read("resid", at=at[:, None], layer=layer) for layer in layers]
     return surgeon.run(surgeon.record(token_batch(prompts)), edits, reads, allow_noop=True)
 
 

@@ -52,7 +52,7 @@ from rebinding.experiments.paths.summary import Discovery, Scale, Selection, dis
 from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.tokens import answer_of, blocks, positions, relative_change, token_batch
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Edit, Read, Surgeon
+from rebinding.surgery import Edit, Read, Surgeon, in_layer
 from rebinding.surgery.anatomy import LayerParts
 from rebinding.surgery.memory import to_cpu_together
 from rebinding.surgery.sites import Scope
@@ -77,13 +77,13 @@ class Block(RecordedPrompts):
 
     def read(self, source: Tensor) -> Read:
         take = answer_of(self.labels[source], self.rivals[source])
-        return Read("logits", positions=self.readout[source][:, None], reduce=take)
+        return Read("logits", at=self.readout[source][:, None], reduce=take)
 
     def relative_change(self, senders: Sequence[Head]) -> Tensor:
         """The relative change from each sender's clean z to its noise z: (sender, prompt)."""
         layers, parts = sorted({layer for layer, _ in senders}), self.anatomy.parts
         at = self.sender_at[:, None]
-        reads = [Read("z", layer, positions=at, heads=range(parts[layer].n_heads)) for layer in layers]
+        reads = [Read("z", at=at, head=in_layer(layer, range(parts[layer].n_heads))) for layer in layers]
         clean = self.surgeon.run(self.recording, [], reads)  # (prompt, head, 1, head_dim) a layer
         changes = {
             layer: relative_change(self.noise_z[layer], own)[:, :, 0] for layer, own in zip(layers, clean, strict=True)
@@ -141,12 +141,12 @@ def _write(entry: ReceiverInput, values: Tensor, rows: Tensor, at: Tensor, parts
     """Write `values` (row, head, 1, head_dim) into an input at positions `at`. Of keys and values only the receivers
     see what is written, or, with `scope="group"`, their whole KV groups."""
     if entry.site == "q":
-        return Edit("q", entry.layer, values, positions=at, heads=entry.heads, rows=rows)
+        return Edit("q", values, at=at, head=in_layer(entry.layer, entry.heads), rows=rows)
     heads = entry.heads
     if scope == "head":
         heads = entry.receivers
         values = values[:, [entry.heads.index(parts.kv_head(head)) for head in heads]]
-    return Edit(entry.site, entry.layer, values, positions=at, heads=heads, rows=rows, scope=scope)
+    return Edit(entry.site, values, at=at, head=in_layer(entry.layer, heads), rows=rows, scope=scope)
 
 
 ONE_STRATUM = ("0",)
@@ -176,7 +176,7 @@ class NoisePairs:
         sender_key = (where.start, where.stop, stage.sender)
         if sender_key not in self.noise_z:
             at, having = positions(noise, stage.sender)[:, None], [p for p in surgeon.anatomy.parts if p.n_heads]
-            reads = [Read("z", parts.number, positions=at, heads=range(parts.n_heads)) for parts in having]
+            reads = [Read("z", at=at, head=in_layer(parts.number, range(parts.n_heads))) for parts in having]
             values = surgeon.run(surgeon.record(token_batch(noise)), [], reads)
             by_layer = dict(zip((parts.number for parts in having), values, strict=True))
             self.noise_z[sender_key] = by_layer  # layer -> (prompt, head, 1, head_dim)

@@ -43,8 +43,7 @@ from rebinding.experiments.roles.request import (
 from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
-from rebinding.surgery import LogitsOf, Read, Recording, Surgeon, SurgeryError
-from rebinding.surgery.sweep import edit_heads, join_heads, read_heads, sweep
+from rebinding.surgery import Edit, LogitsOf, Read, RecordedRun, Surgeon, SurgeryError
 from rebinding.task.prompts import Encoded
 
 if TYPE_CHECKING:
@@ -126,8 +125,8 @@ class _Block:
 
     surgeon: Surgeon
     pairs: Sequence[RolePair]
-    original: Recording
-    counterfactual: Recording
+    original: RecordedRun
+    counterfactual: RecordedRun
     words: Tensor
     before: Tensor
     in_counterfactual: Tensor
@@ -164,12 +163,9 @@ def _run_group(
     later_mass = _future_mass(new, at) if site == "pattern" else torch.zeros_like(change)
     new = _masked(new, at) if site == "pattern" and future == "mask" else new
     patches = [tuple(range(len(heads))), *((n,) for n in range(len(heads)) if single_heads)]
-    variants = [
-        edit_heads(block.surgeon.anatomy, site, [heads[n] for n in patch], new[:, patch][:, :, None], at=at[:, None])
-        for patch in patches
-    ]
+    variants = [[Edit(site, new[:, patch][:, :, None], at[:, None], [heads[n] for n in patch])] for patch in patches]
     read = _logits(block.originals, block.words)
-    (after,) = sweep(block.surgeon, block.original, variants, [read], allow_noop=True)  # (patch, pair, 1, word)
+    (after,) = block.surgeon.sweep(block.original, variants, [read], allow_noop=True)  # (patch, pair, 1, word)
     for number, (patch, logits) in enumerate(zip(patches, after[:, :, 0].cpu(), strict=True)):
         layer, head = heads[patch[0]] if number else (WHOLE_GROUP, WHOLE_GROUP)
         sizes = {"future_mass": later_mass[:, patch].amax(1), "relative_change": change[:, patch].amax(1)}
@@ -178,19 +174,17 @@ def _run_group(
 
 def _logits(prompts: Sequence[Encoded], words: Tensor) -> Read:
     """Read the logits of the measured words at the readout."""
-    return Read("logits", positions=positions(prompts, "readout")[:, None], reduce=LogitsOf(words))
+    return Read("logits", at=positions(prompts, "readout")[:, None], reduce=LogitsOf(words))
 
 
 def _read(
-    surgeon: Surgeon, recording: Recording, prompts: Sequence[Encoded], heads: Sequence[Head], place: RolesPlace
+    surgeon: Surgeon, recording: RecordedRun, prompts: Sequence[Encoded], heads: Sequence[Head], place: RolesPlace
 ) -> Tensor:
     """Patterns or outputs of some heads at a place in unedited prompts: (pair, head, width); narrow heads end in
     zeros."""
     site, role = place
-    results = surgeon.run(recording, [], read_heads(site, heads, at=positions(prompts, role)[:, None]))
-    values = [value[:, :, 0].float().cpu() for value in results]
-    widest = max(value.shape[-1] for value in values)
-    return join_heads(heads, [torch.nn.functional.pad(value, (0, widest - value.shape[-1])) for value in values])
+    (values,) = surgeon.run(recording, [], [Read(site, positions(prompts, role)[:, None], heads)])
+    return values[:, :, 0].float().cpu()
 
 
 def _is_future(rows: Tensor, query: Tensor) -> Tensor:

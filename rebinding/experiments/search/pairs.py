@@ -29,7 +29,7 @@ from rebinding.experiments.path_patching import ReceiverInput, RecordedPrompts, 
 from rebinding.experiments.search.graph import Node
 from rebinding.experiments.search.request import LOSSES, SearchSettings
 from rebinding.experiments.tokens import positions, token_batch
-from rebinding.surgery import Edit, Read, Recording, TorchSurgeon
+from rebinding.surgery import Edit, Read, RecordedRun, TorchSurgeon
 from rebinding.surgery.receivers import ReceiverHead, receiver_head
 from rebinding.surgery.slopes import z_slopes
 from rebinding.task.boxes import labels_of
@@ -158,7 +158,7 @@ class RecordedPairs(RecordedPrompts):
 
     surgeon: TorchSurgeon
     pairs: SearchPairs
-    noise: Recording
+    noise: RecordedRun
 
     @cached_property
     def readout(self) -> Tensor:
@@ -182,8 +182,8 @@ class RecordedPairs(RecordedPrompts):
     def read(self, source: Tensor) -> Read:
         return Read(
             "resid",
-            self.surgeon.anatomy.n_layers,
-            positions=self.readout[source][:, None],
+            at=self.readout[source][:, None],
+            layer=self.surgeon.anatomy.n_layers,
             reduce=lambda resid, rows: self._score(resid, source[rows]),
         )
 
@@ -267,7 +267,7 @@ class ReceiverChange:
             return []
         rows, value = place[self.rows[own]], self.change[own][:, None, None]  # (row, 1, 1, head_dim)
         at, (layer, head, _) = self.receiver.at[source[rows]][:, None], self.receiver.node
-        return [Edit("z", layer, value, positions=at, heads=(head,), rows=rows, mode="add")]
+        return [Edit("z", value, at=at, head=[(layer, head)], rows=rows, mode="add")]
 
 
 def join_changes(parts: Sequence[ReceiverChange]) -> ReceiverChange:

@@ -43,8 +43,7 @@ from torch import Tensor
 from rebinding.evidence import Evidence, merge
 from rebinding.experiments.tokens import BLOCK, prompt_blocks, relative_change, token_batch
 from rebinding.experiments.tracing.request import OVERSAMPLING, TRACING, Query, counterfactual
-from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
-from rebinding.surgery.sweep import sweep
+from rebinding.surgery import Edit, LogitsOf, Read, RecordedRun, Surgeon
 from rebinding.task.designs import TRACING_MODES, Design, DesignError, Pair
 from rebinding.task.prompts import AnswerRule, Encoded, Encoder, PromptError, TokenizedPrompt, aligned
 
@@ -245,26 +244,26 @@ def patched_logits(
     recording = surgeon.record(token_batch([pair.counterfactual for pair in pairs]))
     new, old = (_residuals(surgeon, side, layers, tokens) for side in (originals, recording))
     changes = torch.stack([relative_change(*values).cpu() for values in zip(new, old, strict=True)], dim=1)
-    read = Read("logits", positions=length - 1, reduce=LogitsOf(candidates))
-    base = surgeon.run(recording, [], [read])[0][:, 0].cpu()  # (prompt, candidate)
+    read = Read("logits", at=length - 1, reduce=LogitsOf(candidates))
+    base = surgeon.run(recording, [], [read])[0].cpu()  # (prompt, candidate)
     logits = base[:, None, None].repeat(1, len(layers), len(tokens), 1)  # (prompt, layer, token, candidate)
     for column, token in enumerate(tokens):
         rows_of_layer = [torch.nonzero(of_layer)[:, 0] for of_layer in cells[:, :, column].T]
         patched = [number for number, rows in enumerate(rows_of_layer) if len(rows)]
         edits = [
-            [Edit("resid", layers[number], new[number][rows, column, None], positions=token, rows=rows)]
+            [Edit("resid", new[number][rows, column], at=token, layer=layers[number], rows=rows)]
             for number in patched
             for rows in [rows_of_layer[number]]
         ]
         if edits:  # a patch may be a no-op (two tokens, one residual): then the cell is the unpatched run
-            (values,) = sweep(surgeon, recording, edits, [read], allow_noop=True)  # (layer, prompt, 1, candidate)
-            logits[:, patched, column] = values[:, :, 0].cpu().transpose(0, 1)
+            (values,) = surgeon.sweep(recording, edits, [read], allow_noop=True)  # (layer, prompt, candidate)
+            logits[:, patched, column] = values.cpu().transpose(0, 1)
     return Patched(logits, base, changes)
 
 
-def _residuals(surgeon: Surgeon, recording: Recording, layers: Sequence[int], tokens: Sequence[int]) -> list[Tensor]:
+def _residuals(surgeon: Surgeon, recording: RecordedRun, layers: Sequence[int], tokens: Sequence[int]) -> list[Tensor]:
     """Residuals of unedited prompts, one (prompt, token, hidden) a layer."""
-    return surgeon.run(recording, [], [Read("resid", layer, positions=tokens) for layer in layers])
+    return surgeon.run(recording, [], [Read("resid", at=tokens, layer=layer) for layer in layers])
 
 
 def candidate_tokens(pairs: Sequence[TracedPair]) -> Tensor:
@@ -387,5 +386,5 @@ def are_right(surgeon: Surgeon, pairs: Sequence[TracedPair]) -> list[bool]:
 
 def candidate_logits(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], candidates: torch.Tensor) -> torch.Tensor:
     """Logits of candidates (prompt, candidate) at the readout of unedited prompts."""
-    read = Read("logits", positions=len(prompts[0]) - 1, reduce=LogitsOf(candidates))
-    return surgeon.run(surgeon.record(token_batch(prompts)), [], [read])[0][:, 0]
+    read = Read("logits", at=len(prompts[0]) - 1, reduce=LogitsOf(candidates))
+    return surgeon.run(surgeon.record(token_batch(prompts)), [], [read])[0]

@@ -74,8 +74,7 @@ from rebinding.experiments.tracing.request import (
     windows,
     windows_of_rules,
 )
-from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
-from rebinding.surgery.sweep import sweep
+from rebinding.surgery import Edit, LogitsOf, Read, RecordedRun, Surgeon
 from rebinding.task.designs import Design, Pair
 from rebinding.task.prompts import AnswerRule, Encoder, PromptError, TokenizedPrompt
 
@@ -150,8 +149,8 @@ def _tables(surgeon: Surgeon, items: Sequence[Question], spans: Sequence[Window]
 
 def _site_rows(
     surgeon: Surgeon,
-    recording: Recording,
-    donor: Recording,
+    recording: RecordedRun,
+    donor: RecordedRun,
     items: Sequence[Question],
     site: str,
     place: Tensor,
@@ -160,18 +159,18 @@ def _site_rows(
     """Patch one site with every window, all questions in one batch; rows are ordered by window, then question."""
     pairs, length = [question.pair for question in items], recording.length
     candidates = torch.tensor([pair.candidates for pair in pairs])  # (question, candidate)
-    read = Read("logits", positions=length - 1, reduce=LogitsOf(candidates))
-    base, other_base = (surgeon.run(run, [], [read])[0][:, 0].cpu() for run in (recording, donor))
+    read = Read("logits", at=length - 1, reduce=LogitsOf(candidates))
+    base, other_base = (surgeon.run(run, [], [read])[0].cpu() for run in (recording, donor))
     layers = range(surgeon.anatomy.n_layers)
-    reads = [Read("resid", layer, positions=place[:, None]) for layer in layers]
+    reads = [Read("resid", at=place[:, None], layer=layer) for layer in layers]
     new, old = surgeon.run(donor, [], reads), surgeon.run(recording, [], reads)
     by_layer = torch.stack([relative_change(*values)[:, 0].cpu() for values in zip(new, old, strict=True)])
     variants = [
-        [Edit("resid", layer, new[layer], positions=place[:, None]) for layer in layers[span.first : span.last + 1]]
+        [Edit("resid", new[layer], at=place[:, None], layer=layer) for layer in layers[span.first : span.last + 1]]
         for span in spans
     ]
-    (patched,) = sweep(surgeon, recording, variants, [read], allow_noop=True)  # (window, question, 1, candidate)
-    patched = patched[:, :, 0].flatten(0, 1).cpu()  # (row, candidate), row = window x question
+    (patched,) = surgeon.sweep(recording, variants, [read], allow_noop=True)  # (window, question, candidate)
+    patched = patched.flatten(0, 1).cpu()  # (row, candidate), row = window x question
     changes = torch.cat([by_layer[span.first : span.last + 1].amax(0) for span in spans])  # (row,)
     return _diagnostic_rows(items, site, spans, patched, base, other_base).assign(relative_change=changes.numpy())
 
@@ -237,8 +236,8 @@ def mention(surgeon: Surgeon, pairs: Sequence[TracedPair], *, mode: str, context
 
 def _mention_rows(
     surgeon: Surgeon,
-    originals: Recording,
-    recording: Recording,
+    originals: RecordedRun,
+    recording: RecordedRun,
     pairs: Sequence[TracedPair],
     roles: tuple[str, str],
     name: str,
@@ -248,13 +247,13 @@ def _mention_rows(
     prompts = [pair.original for pair in pairs]
     at = torch.stack([positions(prompts, role) for role in patched_roles], dim=1)  # (prompt, label)
     layers = range(1, surgeon.anatomy.n_layers)
-    reads = [Read("resid", layer, positions=at) for layer in layers]
+    reads = [Read("resid", at=at, layer=layer) for layer in layers]
     new, old = surgeon.run(originals, [], reads), surgeon.run(recording, [], reads)  # (prompt, label, hidden) a layer
     candidates, last = candidate_tokens(pairs), recording.length - 1
-    read = Read("logits", positions=last, reduce=LogitsOf(candidates))
-    edits = [[Edit("resid", layer, values, positions=at)] for layer, values in zip(layers, new, strict=True)]
-    (results,) = sweep(surgeon, recording, [[], *edits], [read], allow_noop=True)  # (variant, prompt, 1, candidate)
-    base, logits = results[0, :, 0].cpu(), results[1:].cpu().transpose(0, 1)  # (prompt, layer, 1, candidate)
+    read = Read("logits", at=last, reduce=LogitsOf(candidates))
+    edits = [[Edit("resid", values, at=at, layer=layer)] for layer, values in zip(layers, new, strict=True)]
+    (results,) = surgeon.sweep(recording, [[], *edits], [read], allow_noop=True)  # (variant, prompt, candidate)
+    base, logits = results[0].cpu(), results[1:, :, None].cpu().transpose(0, 1)  # (prompt, layer, 1, candidate)
     change = torch.stack([relative_change(*values).amax(1).cpu() for values in zip(new, old, strict=True)], dim=1)
     return _table(pairs, layers, logits, base, change)
 
@@ -308,8 +307,8 @@ def _span_positions(prompts: Sequence[TokenizedPrompt], span: SpanName) -> Tenso
 
 def _stored_rows(
     surgeon: Surgeon,
-    recording: Recording,
-    donor: Recording,
+    recording: RecordedRun,
+    donor: RecordedRun,
     pairs: Sequence[TracedPair],
     names: Sequence[str],
     span: SpanName,
@@ -318,13 +317,13 @@ def _stored_rows(
     at = _span_positions([pair.original for pair in pairs], span)
     if not torch.equal(at, _span_positions([pair.counterfactual for pair in pairs], span)):
         raise PromptError(f"{span!r} stands at other tokens in the second prompt; they cannot be interchanged")
-    reads = [Read("resid", layer, positions=at) for layer in range(surgeon.anatomy.n_layers)]
+    reads = [Read("resid", at=at, layer=layer) for layer in range(surgeon.anatomy.n_layers)]
     new, old = surgeon.run(donor, [], reads), surgeon.run(recording, [], reads)  # (pair, token, hidden) a layer
-    edits = [Edit("resid", layer, values, positions=at) for layer, values in enumerate(new)]
+    edits = [Edit("resid", values, at=at, layer=layer) for layer, values in enumerate(new)]
     tokens = torch.tensor([[pair.candidates[pair.answer], _second_answer(pair), *pair.candidates] for pair in pairs])
-    read = Read("logits", positions=recording.length - 1, reduce=LogitsOf(tokens))  # (pair, 1, token)
-    other = surgeon.run(donor, [], [read])[0][:, 0].cpu()  # (pair, token)
-    base, patched = sweep(surgeon, recording, [[], edits], [read], allow_noop=True)[0][:, :, 0].cpu()  # (pair, token)
+    read = Read("logits", at=recording.length - 1, reduce=LogitsOf(tokens))  # (pair, token)
+    other = surgeon.run(donor, [], [read])[0].cpu()  # (pair, token)
+    base, patched = surgeon.sweep(recording, [[], edits], [read], allow_noop=True)[0].cpu()  # (pair, token)
     own_answer, second_answer = (tokens[:, [place]] for place in range(2))
 
     def says(logits: Tensor, answer: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ import torch
 from rebinding.experiments.binding.directions import edit_keys
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.circuit import Head
+from rebinding.surgery import Read
 from rebinding.surgery.sites import Scope
-from rebinding.surgery.sweep import read_heads, sweep
 from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.experiments.binding.setup import Bench, random_model
 from tests.surgery.models import Family
@@ -23,9 +23,10 @@ def attention_change(bench: Bench, edited: Head, read: Head, scope: Scope) -> fl
     surgeon, prompts = bench.surgeon, bench.prompts("published", 2)
     label, readout = (positions(prompts, role)[:, None] for role in ("context_box[0]", "readout"))
     value = torch.ones(len(prompts), 1, 1, surgeon.anatomy.parts[edited[0]].head_dim)  # (prompt, head, token, head_dim)
-    edits = edit_keys(surgeon.anatomy, [edited], value, at=label, scope=scope)
-    recording, reads = surgeon.record(token_batch(prompts)), read_heads("pattern", [read], at=readout)
-    (patterns,) = sweep(surgeon, recording, [[], edits], reads, allow_noop=True)
+    edit = edit_keys(surgeon.anatomy, [edited], value, at=label, scope=scope)
+    (patterns,) = surgeon.sweep(
+        surgeon.record(token_batch(prompts)), [[], [edit]], [Read("pattern", readout, [read])], allow_noop=True
+    )
     return float((patterns[1] - patterns[0]).abs().max())
 
 

@@ -48,6 +48,6 @@ def test_each_head_has_the_key_that_it_reads() -> None:
     _, keys = read_vectors(surgeon, prompts, label, heads)  # (prompt, head, token, head_dim)
     for place, (layer, head) in enumerate(heads):
         key_head = surgeon.anatomy.parts[layer].kv_head(head)
-        read = Read("k", layer, positions=label, heads=[key_head])
+        read = Read("k", at=label, head=[(layer, key_head)], scope="group")
         (expected,) = surgeon.run(surgeon.record(token_batch(prompts)), [], [read])
         torch.testing.assert_close(keys[:, [place]], expected, rtol=0, atol=allowance(expected.numpy()))

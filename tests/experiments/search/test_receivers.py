@@ -31,8 +31,8 @@ def test_equals_a_replay(family: Family, component: Any) -> None:
         raw = 2 * torch.randn(len(SOURCE), surgeon.anatomy.parts[0].head_dim, generator=dice)  # (row, head_dim)
         actual = receiver_head(surgeon, recording, layer, head, AT).changed_z(component, raw, SOURCE, token)
         scope = None if component == "q" else "head"
-        edit = Edit(component, layer, raw[:, None, None], positions=token[:, None], heads=(head,), scope=scope)
-        read = Read("z", layer, positions=AT[SOURCE][:, None], heads=(head,))
+        edit = Edit(component, raw[:, None, None], at=token[:, None], head=[(layer, head)], scope=scope)
+        read = Read("z", at=AT[SOURCE][:, None], head=[(layer, head)])
         expected = surgeon.run(recording, [edit], [read], source=SOURCE, allow_noop=True)[0][:, 0, 0]
         assert agree(actual, expected)
         assert is_changed(expected, recording.sites["z"][layer][SOURCE, head, AT[SOURCE]])
