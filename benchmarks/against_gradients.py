@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from benchmarks.edges import Link, attributed, classify_place, separate_keys
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.search.graph import Node
 from rebinding.experiments.search.measure import search_pairs
 from rebinding.experiments.search.pairs import SearchPairs, record_pairs
@@ -85,7 +85,7 @@ def timed(work: Callable[[], Out]) -> tuple[Out, float]:
 
 def searched(plant: Any, first: int) -> tuple[frozenset[Link], Search]:
     """The edges that the search finds on prompts from id `first` on."""
-    prompts = Prompts(Encoder(plant.tokenizer))
+    prompts = Stories(Encoder(plant.tokenizer))
     ids = range(first, first + PROMPTS)
     encoded = prompts.encode(prompts.draw(prompts.design("counterbalanced"), ids, ("noise", "independent")))
     pairs, surgeon = search_pairs(prompts.encoder, encoded), TorchSurgeon(plant.model, derive(plant.model))

@@ -29,7 +29,7 @@ from rebinding.cost.source import CostEngine
 from rebinding.cost.table import Accelerator, CostLine, grouped
 from rebinding.evidence import Request
 from rebinding.evidence.store import Activations
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.table import experiment_of
 from rebinding.experiments.workbench import Workbench, tensor_requests
 from rebinding.models import ALIASES
@@ -57,7 +57,7 @@ class Kind:
 class Agenda:
     """The kinds of request of a run on one model, and its prompts."""
 
-    prompts: Prompts
+    prompts: Stories
     kinds: tuple[Kind, ...]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import median_seconds
 from rebinding.experiments.paths.measure import discover, to_noise_pairs
-from rebinding.experiments.prompts import EncodedPrompts, Prompts
+from rebinding.experiments.prompts import EncodedPrompts, Stories
 from rebinding.experiments.search.measure import search_pairs
 from rebinding.experiments.search.request import Screen, SearchSettings
 from rebinding.experiments.search.search import MeasuredSteps, Search
@@ -40,7 +40,7 @@ def times() -> dict[str, float]:
 
 def noise_pairs(plant: Any, design: DesignName) -> EncodedPrompts:
     """Clean prompts and their noise."""
-    prompts = Prompts(Encoder(plant.tokenizer))
+    prompts = Stories(Encoder(plant.tokenizer))
     return prompts.encode(prompts.draw(prompts.design(design), range(PROMPTS), ("noise", "independent")))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rebinding.api.prompts import Pairs, Prompts
 from rebinding.api.recording import Recording
 from rebinding.api.tokenizing import fill, tokenize
-from rebinding.experiments.prompts import Prompts as StoryPrompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.search import graph as graphs
 from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.search.measure import search_pairs, story_answers
@@ -123,7 +123,7 @@ class Model:
             pairs = [pair_of(design, number, kind) for number in range(first, first + n)]
             originals, counterfactuals = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
             return Pairs(self._of_stories(encoder.encode(originals)), self._of_stories(encoder.encode(counterfactuals)))
-        stories = StoryPrompts(self.loaded.encoder())
+        stories = Stories(self.loaded.encoder())
         encoded = stories.encode(stories.draw(design, range(first, first + n), ("noise", NOISE)))
         match = search_pairs(stories.encoder, encoded).match
         return Pairs(self._of_stories(encoded.prompts), self._of_stories(encoded.counterfactuals), match)

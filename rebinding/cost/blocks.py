@@ -14,7 +14,7 @@ from rebinding.experiments.binding.request import Exchange, MeanVectors, Shifts
 from rebinding.experiments.binding.swap_labels import LabelExchange
 from rebinding.experiments.circuit.request import Pruning
 from rebinding.experiments.paths.request import Paths
-from rebinding.experiments.prompts import EncodedPrompts, Prompts
+from rebinding.experiments.prompts import EncodedPrompts, Stories
 from rebinding.experiments.roles.request import Interchange
 from rebinding.experiments.tracing.request import OfMode, ReadoutDiagnostic, TracingMap
 from rebinding.experiments.workbench import Workbench
@@ -82,7 +82,7 @@ def _size(request: OnPrompts, bench: Workbench) -> int | None:
     return bench.prompts_at_once(request)
 
 
-def shape_of(request: Request, prompts: Prompts) -> Hashable:
+def shape_of(request: Request, prompts: Stories) -> Hashable:
     """Everything that the cost of a request depends on. Requests with other words but the same tokens in the same
     positions cost the same; of receivers and pruned heads only the number at each layer matters."""
     if isinstance(request, Paths):
@@ -99,7 +99,7 @@ def shape_of(request: Request, prompts: Prompts) -> Hashable:
     return _shape(request, prompts)
 
 
-def _shape(value: Any, prompts: Prompts) -> Hashable:
+def _shape(value: Any, prompts: Stories) -> Hashable:
     if isinstance(value, PromptSet):
         return _layout(prompts.encode(value))
     if isinstance(value, CircuitHead):

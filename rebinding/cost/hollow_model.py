@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rebinding.cost.fake_device import FakeDevice, fake_accelerator, move_to_fake_device
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.models.devices import Dtype, torch_dtype
 from rebinding.models.loaded_model import LoadedModel, form_for
 from rebinding.models.names import Origin
@@ -74,7 +74,7 @@ class HollowModel(LoadedModel):
 
     def encoder(self) -> Encoder:
         padded, encoder = PaddedEncoder(self.tokenizer, self.form), super().encoder()
-        unpadded = encoder.encode([Prompts(encoder).design("published").prompt(0)])
+        unpadded = encoder.encode([Stories(encoder).design("published").prompt(0)])
         padded.padding = max(0, self.tokens - len(unpadded[0]))
         return padded
 

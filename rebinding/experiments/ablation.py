@@ -25,7 +25,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind, OnPrompts, merge
 from rebinding.evidence.request import Facet
-from rebinding.experiments.prompts import MEANS_ID, Prompts
+from rebinding.experiments.prompts import MEANS_ID, Stories
 from rebinding.experiments.random_draws import Match, draw_circuits, draw_sizes
 from rebinding.experiments.tokens import (
     CIRCUITS,
@@ -115,7 +115,7 @@ class Ablation(OfCircuit):
         return {**self.prompts.facets, **facets}
 
 
-def request_means(prompts: Prompts, stories: Design, mean_set: DesignName) -> Means:
+def request_means(prompts: Stories, stories: Design, mean_set: DesignName) -> Means:
     """Request the mean of z over a set of prompts that is used for nothing else."""
     options: dict[str, Any] = {"boxes": stories.boxes, "operations": stories.operations, "verb": stories.verb}
     options["narrative"] = stories.narrative

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.prompts import Prompts, draw_noise_pairs
+from rebinding.experiments.prompts import Stories, draw_noise_pairs
 from rebinding.experiments.tokens import attention_on, positions, prompt_blocks, relative_change, token_batch
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
@@ -93,7 +93,7 @@ class ShapedAttention(OnPrompts):
 
 
 def request_shaped_attention(
-    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
+    prompts: Stories, design: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
 ) -> ShapedAttention:
     """Request the attention of group C with group D from the noise prompt, in the pairs of path patching that discovery
     did not use, whatever the design of the run."""
@@ -102,7 +102,7 @@ def request_shaped_attention(
 
 
 def request_attention(
-    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, group: Group, like: ProcedureName
+    prompts: Stories, design: Design, circuit: Circuit, n: int, *, group: Group, like: ProcedureName
 ) -> AttentionToRoles:
     """Request the attention of a group from its token, in the stories of the run, or in counterbalanced ones: no slot
     and no order of names is more frequent than another."""

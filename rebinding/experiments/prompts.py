@@ -87,8 +87,8 @@ class EncodedPrompts:
 OnRequest = TypeVar("OnRequest", bound=OnPrompts)
 
 
-class Prompts:
-    """Draws and encodes the prompts of one model, each of them once."""
+class Stories:
+    """Draws and encodes the stories of one model, each of them once."""
 
     def __init__(self, encoder: Encoder, *, skip_prompts: int = 0) -> None:
         self.encoder = encoder
@@ -234,7 +234,7 @@ def _content(encoder: Encoder, prompt: Encoded) -> list[Any]:
     ]
 
 
-def draw_noise_pairs(prompts: Prompts, conventions: CircuitConventions, n: int, first: int | None = None) -> PromptSet:
+def draw_noise_pairs(prompts: Stories, conventions: CircuitConventions, n: int, first: int | None = None) -> PromptSet:
     """Clean and noise prompts for path patching: those of discovery, or those from id `first` on."""
     stories, (kind, *_) = prompts.design(conventions.design), conventions.noise
     if conventions.design != "counterbalanced":

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from statsmodels.stats.proportion import proportion_confint
 
 from rebinding.evidence import Evidence, OnPrompts, Request
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.table import EXPERIMENTS
 from rebinding.experiments.workbench import Workbench
 from rebinding.models.devices import check_dtype, torch_dtype
@@ -147,7 +147,7 @@ def rebuild(evidence: Evidence, name: str) -> Request:
     return request
 
 
-def on_prompt(prompts: Prompts, request: Request, id: int) -> Request:
+def on_prompt(prompts: Stories, request: Request, id: int) -> Request:
     """The same request on one of its prompts."""
     assert isinstance(request, OnPrompts)
     place = request.prompts.ids.index(id)

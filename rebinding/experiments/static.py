@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rebinding.evidence import Kind, PromptSet
 from rebinding.experiments.ablation import DRAWS, VARIANT, Ablation, request_means
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit
 from rebinding.task.boxes import labels_of
@@ -28,13 +28,13 @@ class UnswappedQuestions(Ablation):
     KIND: ClassVar[Kind] = UNSWAPPED
 
 
-def request_stories_without_swap(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
+def request_stories_without_swap(prompts: Stories, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
     """Request stories that end with the context; the question is about every slot equally often."""
     stories = prompts.design("counterbalanced", boxes=design.boxes, operations=0)
     return _ablated(prompts, stories, circuit, prompts.draw(stories, prompts.range_of(n)))
 
 
-def request_bystander_questions(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
+def request_bystander_questions(prompts: Stories, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
     """Request stories with a swap and a question about a box that it does not name: a third of the counterbalanced
     ids."""
     balanced = prompts.design("counterbalanced", boxes=design.boxes)
@@ -42,18 +42,18 @@ def request_bystander_questions(prompts: Prompts, design: Design, circuit: Circu
     return _ablated(prompts, balanced, circuit, prompts.draw(balanced, ids[:n]))
 
 
-def request_refilled_questions(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
+def request_refilled_questions(prompts: Stories, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
     """Request stories in which the content of a box is replaced; the question is about that box."""
     return _refilled(prompts, design, circuit, n, is_about_refilled=True)
 
 
-def request_other_questions_of_refill(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
+def request_other_questions_of_refill(prompts: Stories, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
     """Request the same stories with a question about an unchanged box."""
     return _refilled(prompts, design, circuit, n, is_about_refilled=False)
 
 
 def _refilled(
-    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, is_about_refilled: bool
+    prompts: Stories, design: Design, circuit: Circuit, n: int, *, is_about_refilled: bool
 ) -> UnswappedQuestions:
     """In two thirds of the counterbalanced ids the question is about the refilled box, in a third about another."""
     balanced = prompts.design("counterbalanced", boxes=design.boxes, verb="refill")
@@ -70,7 +70,7 @@ def _is_about_operation(prompt: Prompt) -> bool:
     return prompt.operation is not None and prompt.question in labels_of(prompt.operation)
 
 
-def _ablated(prompts: Prompts, design: Design, circuit: Circuit, chosen: PromptSet) -> UnswappedQuestions:
+def _ablated(prompts: Stories, design: Design, circuit: Circuit, chosen: PromptSet) -> UnswappedQuestions:
     """Request the ablation; heads whose token these prompts do not have are mean-ablated like all other heads."""
     roles = prompts.encode(chosen).prompts[0].roles
     heads = tuple(head for head in circuit.heads if token_at(head.role, roles) is not None)

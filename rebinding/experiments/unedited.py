@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.evidence import cache_by_evidence
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tokens import MEASURES, answer_of, full_model, prompt_blocks, token_batch
 from rebinding.models.probe import Allowance, forward, in_float32, size
 from rebinding.models.replays import NULL_SHIFT
@@ -62,18 +62,18 @@ class Floors(OnPrompts):
     KIND: ClassVar[Kind] = FLOORS
 
 
-def request_ability(prompts: Prompts, design: Design, n: int, cut: int = 0) -> Ability:
+def request_ability(prompts: Stories, design: Design, n: int, cut: int = 0) -> Ability:
     """Request the unedited model on evaluation prompts. Cut prompts have no "Answer:" before the answer, and a word
     counts in either form."""
     return Ability(prompts.draw(design, prompts.range_of(n), cut=cut), "exp2_aliases" if cut else "continuation")
 
 
-def request_replays(prompts: Prompts, design: Design) -> Replays:
+def request_replays(prompts: Stories, design: Design) -> Replays:
     """Request replays of the first evaluation prompts."""
     return Replays(prompts.draw(design, prompts.range_of(REPLAYED_PROMPTS)))
 
 
-def request_floors(prompts: Prompts, design: Design, dtype: str) -> Floors:
+def request_floors(prompts: Stories, design: Design, dtype: str) -> Floors:
     """Request the noise floor on the first evaluation prompts; on more in a dtype whose rounding makes a wide bound."""
     n = IN_16_BITS if dtype in ("bfloat16", "float16") else FLOOR_PROMPTS
     return Floors(prompts.draw(design, prompts.range_of(n)))

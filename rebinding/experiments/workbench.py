@@ -15,7 +15,7 @@ from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.evidence.request import describe, join, part_of
 from rebinding.evidence.sources import code_hash
 from rebinding.evidence.store import Activations, Content, Shards, cache_key
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.table import experiment_of
 from rebinding.models import LoadedModel
 from rebinding.surgery import Surgeon
@@ -45,12 +45,12 @@ class Workbench:
         loaded_model: LoadedModel,
         store: Shards | None = None,
         *,
-        prompts: Prompts | None = None,
+        prompts: Stories | None = None,
         skip_prompts: int = 0,
     ) -> None:
         self.loaded_model = loaded_model
         self.store = store
-        self.prompts = prompts or Prompts(loaded_model.encoder(), skip_prompts=skip_prompts)
+        self.prompts = prompts or Stories(loaded_model.encoder(), skip_prompts=skip_prompts)
         self._memory: dict[Hashable, Any] = {}
         self._code: dict[str, str] = {}
         """The hash of the code that the results of a module depend on: its own, the surgeon's, and all they import."""

@@ -29,7 +29,7 @@ from rebinding.experiments.attention import AttentionToRoles, names_before
 from rebinding.experiments.binding.conditions import CHOICES, PRINTED_ROW, Condition
 from rebinding.experiments.binding.directions import KINDS
 from rebinding.experiments.binding.request import Shifts
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import circuit
 from rebinding.simulate.worlds import NotSimulated, Run, World
@@ -48,7 +48,7 @@ MOST = 0.95
 """The most attention that all tokens with a role get together."""
 
 
-def simulate_attention(prompts: Prompts, request: AttentionToRoles, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_attention(prompts: Stories, request: AttentionToRoles, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt, head and token."""
     names, even = tokens_of(prompts, request.prompts, request.at)
     ids, heads = np.array(request.prompts.ids), np.array(request.heads[:HEADS])
@@ -91,7 +91,7 @@ def _means(run: Run, group: str, names: tuple[str, ...], even: Array) -> Array:
 
 
 @lru_cache(maxsize=64)
-def tokens_of(prompts: Prompts, request: PromptSet, at: str) -> tuple[tuple[str, ...], Array]:
+def tokens_of(prompts: Stories, request: PromptSet, at: str) -> tuple[tuple[str, ...], Array]:
     """The names of the tokens with a role before that of the heads, and an even share of attention in each prompt."""
     encoded = prompts.encode(request).prompts
     even = np.array([1 / (prompt.roles[at] + 1) for prompt in encoded])
@@ -123,7 +123,7 @@ class SimulatedCases:
     heads: tuple[Head, ...]
 
 
-def simulate_shifts(prompts: Prompts, request: Shifts, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_shifts(prompts: Stories, request: Shifts, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Rows for every batch of directions, condition and draw, on every case and head."""
     cases = _cases(prompts, request, run)
     parts = [
@@ -138,7 +138,7 @@ def simulate_shifts(prompts: Prompts, request: Shifts, run: Run) -> tuple[pd.Dat
     return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}), settings
 
 
-def _cases(prompts: Prompts, request: Shifts, run: Run) -> SimulatedCases:
+def _cases(prompts: Stories, request: Shifts, run: Run) -> SimulatedCases:
     encoded = prompts.encode(request.prompts).prompts
     cases = [(n, i, j) for n, prompt in enumerate(encoded) for i, j in request.slots if prompt.prompt.answer_slot == i]
     place, i, j = np.array(cases).T

@@ -30,7 +30,7 @@ from rebinding.experiments.circuit.request import (
     removed_sets,
 )
 from rebinding.experiments.paths.request import Paths, write_stratum
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.roles.request import WHOLE_GROUP, WORDS, Interchange, RandomInterchange, RolePair
 from rebinding.experiments.unedited import Ability, Floors, Replays
 from rebinding.paper.circuit import Circuit, Head
@@ -42,7 +42,7 @@ NEARLY_ALL = 0.9975
 """The accuracy that stands for a printed 1.00: the middle of the values that round to it."""
 
 
-def simulate_replays(prompts: Prompts, request: Replays, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_replays(prompts: Stories, request: Replays, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Every replay is the model's own forward."""
     rows = [
         {"prompt": number, "layer": 0, "token": 0, "difference": 0.0, "tolerance": 1.0}
@@ -51,14 +51,14 @@ def simulate_replays(prompts: Prompts, request: Replays, run: Run) -> tuple[pd.D
     return pd.DataFrame(rows), {}
 
 
-def simulate_floors(prompts: Prompts, request: Floors, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_floors(prompts: Stories, request: Floors, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Null edits change every prompt by the noise floor."""
     floor = run.world.spreads["floor"]
     columns = {"company": "alone", "layer": -1, "token": -1, "logit": floor, "lead": floor}
     return pd.DataFrame([{"prompt": number, **columns} for number in request.prompts.ids]), {}
 
 
-def simulate_ability(prompts: Prompts, request: Ability, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_ability(prompts: Stories, request: Ability, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt, of the full model. The rival's model can do the task as the printed one does: a world in which
     this gate fails says nothing of any rule."""
     ids = np.array(request.prompts.ids)
@@ -101,7 +101,7 @@ LOSS = 10
 """Each head carries a tenth of the circuit's margin, twice the step at which pruning keeps a head."""
 
 
-def simulate_ablation(prompts: Prompts, request: Ablation, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_ablation(prompts: Stories, request: Ablation, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt and circuit; circuits answer the same prompts with the world's correlation."""
     ids, key = np.array(request.prompts.ids), (request.prompts.tokens, request.match, request.means.prompts.design)
     frames = []
@@ -139,7 +139,7 @@ def _variants(request: Ablation, run: Run) -> Iterator[tuple[CircuitVariant, str
         )
 
 
-def simulate_pruning(prompts: Prompts, request: Pruning, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_pruning(prompts: Stories, request: Pruning, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per order and head. A walk keeps the published heads, and errs about some heads by the luck of its order.
     In the rival's world nothing can be pruned, except that E keeps heads if the paper has none."""
     published = {(head.group, head.layer, head.head) for head in circuit(run.world.model)}
@@ -161,7 +161,7 @@ def simulate_pruning(prompts: Prompts, request: Pruning, run: Run) -> tuple[pd.D
     return pd.concat(frames, ignore_index=True), {}
 
 
-def simulate_stream(prompts: Prompts, request: Stream, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_stream(prompts: Stories, request: Stream, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt. Replacing the stream costs its share of the circuit's printed margin."""
     ids, world = np.array(request.prompts.ids), run.world
     before = draw_answers(run, "circuit", len(ids), request.prompts.tokens, "stream")["margin"]
@@ -170,7 +170,7 @@ def simulate_stream(prompts: Prompts, request: Stream, run: Run) -> tuple[pd.Dat
     return pd.DataFrame({"prompt": ids, "before": before, "after": before - drops, "relative_change": 1.0}), {}
 
 
-def simulate_contributions(prompts: Prompts, request: Contributions, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_contributions(prompts: Stories, request: Contributions, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per set, head and prompt. A circuit answers with its printed accuracy; each removed head costs a share of
     the right answers, as many as the world says, whichever other heads are removed."""
     full, world = Circuit(request.circuit), run.world
@@ -189,7 +189,7 @@ def simulate_contributions(prompts: Prompts, request: Contributions, run: Run) -
     return contributions(full, hits, removed, request.prompts.ids), {}
 
 
-def simulate_group_knockout(prompts: Prompts, request: GroupKnockout, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_group_knockout(prompts: Stories, request: GroupKnockout, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt and variant. The group acts in either world, as its gate demands: one that does nothing is no
     rival of any sentence. Without it as much of the margin is lost as the circuit has."""
     ids, world = np.array(request.prompts.ids), run.world
@@ -208,7 +208,7 @@ def simulate_group_knockout(prompts: Prompts, request: GroupKnockout, run: Run) 
     return pd.concat(frames, ignore_index=True).assign(relative_change=1.0), {}
 
 
-def simulate_paths(prompts: Prompts, request: Paths, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_paths(prompts: Stories, request: Paths, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt and sender. Heads of the published group lower the lead by their share of the circuit's logit;
     all others change it a little, up or down. In the rival's world, where all heads send, as many heads outside the
     published group have the effect instead."""
@@ -264,7 +264,7 @@ UNSIMULATED: dict[str, Any] = {
 """Columns that no rule uses."""
 
 
-def simulate_interchange(prompts: Prompts, request: Interchange, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_interchange(prompts: Stories, request: Interchange, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per pair, group and word. The logit of the judged word changes by the group's mean, with a spread over ids
     that both directions of an id share; the other words do not change. Every head does an equal share of it."""
     name, judged = JUDGED[request.counterfactual]
@@ -280,7 +280,7 @@ def simulate_interchange(prompts: Prompts, request: Interchange, run: Run) -> tu
 
 
 def simulate_random_interchange(
-    prompts: Prompts, request: RandomInterchange, run: Run
+    prompts: Stories, request: RandomInterchange, run: Run
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per pair, draw and word. Random groups change nothing on average; the paper prints nothing of them."""
     _, judged = JUDGED[request.counterfactual]
@@ -292,7 +292,7 @@ def simulate_random_interchange(
 
 
 def changes(
-    prompts: Prompts, request: Interchange | RandomInterchange, run: Run, key: tuple[Any, ...], mean: float,
+    prompts: Stories, request: Interchange | RandomInterchange, run: Run, key: tuple[Any, ...], mean: float,
     judged: str,
 ) -> pd.DataFrame:  # fmt: skip
     """A row per pair and word: the judged word changes by the mean, with a spread over ids, part of which all groups

@@ -17,7 +17,7 @@ import torch
 
 from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.evidence.store import Store
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.roles.request import Interchange
 from rebinding.models import LoadedModel
 from rebinding.paper.numbers import checkpoint
@@ -44,7 +44,7 @@ from rebinding.surgery.anatomy import NOWHERE, Anatomy, LayerParts, Mask
 from rebinding.task.chat import form_of
 from rebinding.task.prompts import Encoder
 
-Simulator: TypeAlias = Callable[[Prompts, Any, Run], tuple[pd.DataFrame, dict[str, Any]]]
+Simulator: TypeAlias = Callable[[Stories, Any, Run], tuple[pd.DataFrame, dict[str, Any]]]
 """From prompts, a request and a sample of a world to rows, and to the settings that summaries look at."""
 SIMULATORS: dict[str, Simulator] = {
     "ability": simulate_ability,
@@ -94,7 +94,7 @@ def simulator_of(kind: type[Request]) -> Simulator:
 class Simulated:
     """The evidence of one sample of a world. Two requests on the same prompts get paired numbers."""
 
-    def __init__(self, prompts: Prompts, run: Run) -> None:
+    def __init__(self, prompts: Stories, run: Run) -> None:
         self.prompts = prompts
         self.run = run
 
@@ -143,10 +143,10 @@ def embedded_tokenizer() -> Any:
 
 
 @cache
-def shared_prompts(skip_prompts: int) -> Prompts:
+def shared_prompts(skip_prompts: int) -> Stories:
     """The prompts of all models and samples, encoded once."""
     tokenizer = embedded_tokenizer()
-    return Prompts(Encoder(tokenizer, form_of(tokenizer)), skip_prompts=skip_prompts)
+    return Stories(Encoder(tokenizer, form_of(tokenizer)), skip_prompts=skip_prompts)
 
 
 @cache

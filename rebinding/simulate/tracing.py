@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import PromptSet
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tracing.maps import names_of
 from rebinding.experiments.tracing.request import (
     DIAGNOSTIC_MODE,
@@ -56,14 +56,14 @@ OBJECT_SPAN, BOX_AT_READOUT, OBJECT_AT_READOUT = (0.0, 0.65), (0.55, 1.0), (0.75
 which the readout has the box, and the object."""
 
 
-def simulate_answered(prompts: Prompts, request: Answered, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_answered(prompts: Stories, request: Answered, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Originals are answered with the printed accuracy, whatever their counterfactual."""
     ids = np.array(request.prompts.ids)
     luck = run.dice("right", request.prompts.design, request.prompts.boxes).random(ids.max() + 1)[ids]
     return pd.DataFrame({"prompt": ids, "right": luck < run.world.mean("accuracy.full")}), {}
 
 
-def simulate_map(prompts: Prompts, request: TracingMap, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_map(prompts: Stories, request: TracingMap, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt, layer and token that has one of the roles."""
     if request.roles is None or request.mode not in EDITED:
         raise NotSimulated(f"tracing: mode {request.mode!r}; the modes of rows are simulated, at tokens with a role")
@@ -84,7 +84,7 @@ def simulate_map(prompts: Prompts, request: TracingMap, run: Run) -> tuple[pd.Da
     return rows.assign(**scores_of(restored.ravel(), answerable(prompts, request.prompts)[place[cell]], run)), {}
 
 
-def simulate_mention(prompts: Prompts, request: FirstMention, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_mention(prompts: Stories, request: FirstMention, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt, layer and entry of `PATCHED`. In a share of prompts that the world gives, the swap label
     restores the answer only together with the context label."""
     ids, depth = np.array(request.prompts.ids), checkpoint(run.world.model).layers
@@ -101,7 +101,7 @@ def simulate_mention(prompts: Prompts, request: FirstMention, run: Run) -> tuple
     return pd.concat(frames, ignore_index=True).assign(mode=request.mode, relative_change=1.0), {}
 
 
-def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+def simulate_diagnostic(prompts: Stories, request: ReadoutDiagnostic, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per question, place and window of rules. A patch of the readout does all that a patch of the swap's full
     stop does, and prompts spread in the same way in both."""
     world, depth = run.world, checkpoint(run.world.model).layers
@@ -184,7 +184,7 @@ def scores_of(restored: Layers, has_rival: Layers, run: Run) -> dict[str, npt.ND
 
 
 @lru_cache(maxsize=64)
-def cells_of(prompts: Prompts, request: PromptSet, roles: tuple[str, ...]) -> pd.DataFrame:
+def cells_of(prompts: Stories, request: PromptSet, roles: tuple[str, ...]) -> pd.DataFrame:
     """The tokens with one of these roles, prompt by prompt; `number` counts the prompts."""
     lines = []
     for number, (id, encoded) in enumerate(zip(request.ids, prompts.encode(request).prompts, strict=True)):
@@ -195,14 +195,14 @@ def cells_of(prompts: Prompts, request: PromptSet, roles: tuple[str, ...]) -> pd
 
 
 @lru_cache(maxsize=64)
-def answerable(prompts: Prompts, request: PromptSet) -> Layers:
+def answerable(prompts: Stories, request: PromptSet) -> Layers:
     """Whether the counterfactual of each prompt has an answer."""
     items = prompts.encode(request).items
     return np.array([isinstance(item, Pair) and item.counterfactual.answerable for item in items], dtype=np.bool_)
 
 
 @lru_cache(maxsize=64)
-def questions_of(prompts: Prompts, request: PromptSet) -> pd.DataFrame:
+def questions_of(prompts: Stories, request: PromptSet) -> pd.DataFrame:
     """The questions about each pair, as the experiment names them."""
     stories = prompts.plan(request)
     lines = [

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 
 from rebinding.evidence.request import EvidenceSource
 from rebinding.evidence.store import Store
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, load, origin
 from rebinding.study.plants import load_remembered
@@ -23,7 +23,7 @@ class Session:
     are encoded with another tokenizer."""
 
     loaded_model: LoadedModel
-    prompts: Prompts
+    prompts: Stories
     source: EvidenceSource
     form: Form | None = None
 

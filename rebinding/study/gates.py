@@ -19,7 +19,7 @@ from rebinding.evidence.request import PromptSet
 from rebinding.experiments.circuit.request import request_group_knockout
 from rebinding.experiments.circuit.summary import gate_group_acts
 from rebinding.experiments.paths.request import Paths
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tracing.request import WIDE, story
 from rebinding.experiments.unedited import (
     Floors,
@@ -103,7 +103,7 @@ def gates_of(request: Request, evidence: Evidence) -> Iterator[Gate]:
         yield edits_change_values(np.atleast_1d(np.asarray(changes, dtype=np.float64)))
 
 
-def aligned_pairs(prompts: Prompts, prompt_set: PromptSet) -> Gate:
+def aligned_pairs(prompts: Stories, prompt_set: PromptSet) -> Gate:
     """Whether the two prompts of every pair have as many tokens; prompts without counterfactuals always do."""
     encoded = prompts.encode(prompt_set)
     originals = [len(prompt) for prompt in encoded.prompts] if encoded.counterfactuals else []

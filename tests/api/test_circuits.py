@@ -16,7 +16,7 @@ from rebinding.experiments.paths.measure import discover as discover_by_stages
 from rebinding.experiments.paths.measure import score_stage, to_noise_pairs
 from rebinding.experiments.paths.request import PAPER, write_stratum
 from rebinding.experiments.paths.summary import scores
-from rebinding.experiments.prompts import Prompts as StoryPrompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.search.measure import search_on
 from rebinding.experiments.search.request import SearchSettings
 from rebinding.experiments.workbench import Workbench
@@ -70,7 +70,7 @@ def test_paths_to_the_logits_equal_hooks() -> None:
 
 def test_paths_of_stories_are_those_of_the_stages(planted: rebinding.Model) -> None:
     """The same prompts by the paper's own stage B: the same table."""
-    stories = StoryPrompts(planted.loaded.encoder())
+    stories = Stories(planted.loaded.encoder())
     prompt_set = stories.draw(rebinding.design("published", planted), range(12), ("noise", "independent"))
     encoded = stories.encode(prompt_set)
     noise_pairs = to_noise_pairs(stories.encoder, encoded)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rebinding.cost.hollow_model import STAND_IN, model_facts, published, stretched
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 def test_facts_about_a_folder_without_weights(folder: Path) -> None:
     model = load(str(folder))
     encoder = model.encoder()
-    length = len(encoder.encode([Prompts(encoder).design("published").prompt(0)])[0])
+    length = len(encoder.encode([Stories(encoder).design("published").prompt(0)])[0])
     (folder / "model.safetensors").unlink()
     facts = model_facts(str(folder))
     assert (facts.config.num_hidden_layers, facts.config.hidden_size) == (model.anatomy.n_layers, model.anatomy.hidden)

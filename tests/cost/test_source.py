@@ -23,7 +23,7 @@ from rebinding.experiments.circuit.request import (
     request_pruning,
 )
 from rebinding.experiments.paths.request import STAGE_BY_NAME, request_paths
-from rebinding.experiments.prompts import Prompts, draw_noise_pairs
+from rebinding.experiments.prompts import Stories, draw_noise_pairs
 from rebinding.experiments.roles.request import Counterfactual, request_interchange
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.tracing.request import answered_ids, request_diagnostic, request_map
@@ -53,17 +53,17 @@ def source() -> CostSource:
     return make_source()
 
 
-def map_request(prompts: Prompts, n: int, mode: ModeName = "swap_only") -> Request:
+def map_request(prompts: Stories, n: int, mode: ModeName = "swap_only") -> Request:
     design = prompts.design("published")
     return request_map(prompts, design, range(n), mode, AFTER_LABELS, PUBLISHED.tracing)
 
 
-def shift_request(prompts: Prompts, n: int, batches: int = 1, directions: int = 4) -> Any:
+def shift_request(prompts: Stories, n: int, batches: int = 1, directions: int = 4) -> Any:
     conventions = replace(CONTROLLED.binding, batches=batches)
     return request_shifts(prompts, HEADS, "published", "controlled", conventions, n=n, directions=directions, draws=1)
 
 
-def requests(prompts: Prompts) -> Iterator[Request]:
+def requests(prompts: Stories) -> Iterator[Request]:
     """Kinds of several sizes of block, each of more than one block."""
     design, conventions = prompts.design("published"), CONTROLLED.circuit
     yield request_ability(prompts, design, 40)
@@ -201,7 +201,7 @@ def test_some_steps_of_a_walk_represent_all(source: CostSource) -> None:
     assert len(evidence.rows) == ORDERS * len(heads.heads)
 
 
-def siblings(prompts: Prompts) -> Iterator[tuple[str, list[Request]]]:
+def siblings(prompts: Stories) -> Iterator[tuple[str, list[Request]]]:
     """Requests that differ in words."""
     design = prompts.design("published")
     modes: list[ModeName] = ["swap_only", "swap_target_box_to_remaining_context_box"]

@@ -21,7 +21,7 @@ from rebinding.experiments.circuit.request import (
     request_stream,
 )
 from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, request_paths
-from rebinding.experiments.prompts import Prompts, draw_noise_pairs
+from rebinding.experiments.prompts import Stories, draw_noise_pairs
 from rebinding.experiments.roles.request import request_interchange, request_random_interchange
 from rebinding.experiments.search.request import (
     Losses,
@@ -48,30 +48,30 @@ NAME = "planted:pointer@llama"
 N = 4
 PAIRS, TRACED = 20, 24
 """Of path patching, and of section 3: a whole block, and a part of one."""
-Make = Callable[[Prompts, Design, Circuit], Request]
+Make = Callable[[Stories, Design, Circuit], Request]
 
 for module in modules_of("rebinding.experiments"):
     if module.endswith(".measure"):
         importlib.import_module(module)  # a kind is known once the module that measures it was imported
 
 
-def paths(prompts: Prompts, design: Design, heads: Circuit) -> Request:
+def paths(prompts: Stories, design: Design, heads: Circuit) -> Request:
     conventions = conventions_of_plant(builtin_procedure("controlled").circuit, "controlled")
     pairs = draw_noise_pairs(prompts, conventions, PAIRS)
     return request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions)
 
 
-def shifts(prompts: Prompts, design: Design, heads: Circuit) -> Request:
+def shifts(prompts: Stories, design: Design, heads: Circuit) -> Request:
     conventions = builtin_procedure("published").binding
     return request_shifts(prompts, heads, "published", "isolated", conventions, n=N, directions=4, draws=1)
 
 
-def noise(prompts: Prompts) -> PromptSet:
+def noise(prompts: Stories) -> PromptSet:
     """Pairs of a search."""
     return prompts.draw(prompts.design("counterbalanced"), range(N), ("noise", "independent"))
 
 
-def draw_many(prompts: Prompts, design: Design) -> PromptSet:
+def draw_many(prompts: Stories, design: Design) -> PromptSet:
     """Pairs of section 3."""
     return prompts.draw(design, range(TRACED), ("tracing", "swap_only"))
 
@@ -121,6 +121,6 @@ def build_circuit(name: str) -> Circuit:
     return Circuit(build(parse(name.removeprefix("planted:"))).circuit)
 
 
-def make_request(name: str, prompts: Prompts) -> Request:
+def make_request(name: str, prompts: Stories) -> Request:
     """The request of a kind, as a study with these prompts would make it."""
     return KINDS[name](prompts, prompts.design("published"), build_circuit(NAME))

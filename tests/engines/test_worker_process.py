@@ -12,7 +12,7 @@ import pytest
 from rebinding.engines.worker import LoadOptions, Task
 from rebinding.evidence import Evidence
 from rebinding.evidence.store import Activations
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.table import experiment_of
 from rebinding.models import load
 from tests.engines.kinds import NAME, make_request
@@ -31,7 +31,7 @@ sys.stdout.buffer.write(pack(Worker().run_task(task, {})))
 def test_worker_computes_in_a_fresh_process() -> None:
     """A kind whose measure is another kind's, registered in a second file; the means that it needs and did not get are
     returned too."""
-    request = make_request("unswapped", Prompts(load(NAME, device="cpu").encoder()))
+    request = make_request("unswapped", Stories(load(NAME, device="cpu").encoder()))
     module = experiment_of(type(request)).run.__module__
     assert module == "rebinding.experiments.circuit.measure"
     task = Task(LoadOptions(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))

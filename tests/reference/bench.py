@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from rebinding.evidence import PromptSet
 from rebinding.evidence.request import digest
-from rebinding.experiments.prompts import EncodedPrompts, Item, Pairing, Prompts
+from rebinding.experiments.prompts import EncodedPrompts, Item, Pairing, Stories
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.task.designs import Design, Pair
@@ -20,7 +20,7 @@ Source: TypeAlias = tuple[tuple[str, ...], Sequence[int]]
 """The pack's designs of a prompt and, where there is one, of its counterfactual; and the ids."""
 
 
-class PackPrompts(Prompts):
+class PackPrompts(Stories):
     """The prompts of a pack. `sources` says which of them stand in for which pairing of a row."""
 
     def __init__(self, encoder: Encoder, pack: Pack, sources: Mapping[Pairing, Source]) -> None:

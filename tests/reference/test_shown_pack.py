@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from rebinding.experiments.binding.request import request_shifts
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.roles.request import request_interchange, roles_stories
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead
@@ -23,15 +23,15 @@ CIRCUIT = Circuit(tuple(CircuitHead(group, 0, 0, role) for group, role in ROLE_O
 
 
 @pytest.fixture(scope="module")
-def prompts() -> Prompts:
+def prompts() -> Stories:
     loaded_model = load(
         str(SAMPLE_PACK / "model"), dtype="float32", device="cpu", form="template"
     )  # without date lines
-    return Prompts(loaded_model.encoder())
+    return Stories(loaded_model.encoder())
 
 
 @pytest.mark.parametrize("kind", WORDS)
-def test_head_roles(prompts: Prompts, kind: str) -> None:
+def test_head_roles(prompts: Stories, kind: str) -> None:
     entry, conventions = PACK.entries[f"head_roles/A/{kind}"], builtin_procedure("published").roles
     stories_of_rows = roles_stories(prompts, conventions, "published")
     request = request_interchange(prompts, CIRCUIT, stories_of_rows, kind, len(entry["ids"]), conventions)
@@ -42,7 +42,7 @@ def test_head_roles(prompts: Prompts, kind: str) -> None:
         assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in expected]
 
 
-def test_binding_numbers_equal_the_pack(prompts: Prompts) -> None:
+def test_binding_numbers_equal_the_pack(prompts: Stories) -> None:
     evaluation, first = PACK.prompts("qk_intervention/evaluation"), PACK.prompts("qk_intervention/direction/slot0")
     conventions = builtin_procedure("published").binding
     counts = {"n": len(evaluation), "directions": len(first), "draws": 1}

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fixtures.report import example_pair
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.models import load
 from rebinding.report.files import write
 from rebinding.report.folder import read
@@ -21,7 +21,7 @@ SINGLE = {"id": 3, "original": ["Box Z"], "counterfactual": None}
 
 def test_texts_are_whole_and_cut_where_tokens_differ() -> None:
     """Against the tokens themselves: what is marked are the words that the design has exchanged, and no others."""
-    prompts = Prompts(load("planted:pointer@llama").encoder())
+    prompts = Stories(load("planted:pointer@llama").encoder())
     request = prompts.draw(design("published"), range(2), ("pointer", "code"))
     pair = example_pair(prompts, request)
     ((_, original, counterfactual), *_) = prompts.encode(request).pairs

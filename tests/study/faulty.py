@@ -64,15 +64,15 @@ def patch_with_itself() -> None:
 
 def longer() -> None:
     """Counterfactuals have a token more than their originals."""
-    encode = prompts.Prompts.encode
+    encode = prompts.Stories.encode
 
-    def changed(self: prompts.Prompts, prompt_set: PromptSet) -> prompts.EncodedPrompts:
+    def changed(self: prompts.Stories, prompt_set: PromptSet) -> prompts.EncodedPrompts:
         encoded = encode(self, prompt_set)
         return replace(
             encoded, counterfactuals=tuple(replace(prompt, ids=(*prompt.ids, 0)) for prompt in encoded.counterfactuals)
         )
 
-    PATCH.setattr(prompts.Prompts, "encode", changed)
+    PATCH.setattr(prompts.Stories, "encode", changed)
 
 
 def guessing() -> None:

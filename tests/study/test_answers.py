@@ -17,7 +17,7 @@ from rebinding.experiments.circuit.request import (
     request_contributions,
     request_stream,
 )
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tokens import Answers, token_batch
 from rebinding.experiments.unedited import Ability
 from rebinding.experiments.workbench import Workbench
@@ -100,13 +100,13 @@ def test_the_rule_is_part_of_what_is_asked(bench: Workbench) -> None:
 def test_answers_are_those_that_were_asked_for(
     make: Callable[..., Request], procedure: ProcedureName, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, conventions, rules = Prompts.answers, builtin_procedure(procedure).circuit, []
+    answers, conventions, rules = Stories.answers, builtin_procedure(procedure).circuit, []
 
-    def noting(self: Prompts, prompts: Sequence[Encoded], rule: AnswerSet = "continuation") -> Answers:
+    def noting(self: Stories, prompts: Sequence[Encoded], rule: AnswerSet = "continuation") -> Answers:
         rules.append(rule)
         return answers(self, prompts, rule)
 
-    monkeypatch.setattr(Prompts, "answers", noting)
+    monkeypatch.setattr(Stories, "answers", noting)
     bench.get(make(bench.prompts, bench.prompts.design("published"), declared_circuit(), 2, conventions=conventions))
     assert set(rules) == {conventions.answers}
 

@@ -23,7 +23,7 @@ from rebinding.experiments.circuit.request import (
 from rebinding.experiments.paths import summary as discovery
 from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, request_paths
 from rebinding.experiments.paths.summary import discover_circuit
-from rebinding.experiments.prompts import Prompts, draw_noise_pairs
+from rebinding.experiments.prompts import Stories, draw_noise_pairs
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.static import request_stories_without_swap
@@ -68,7 +68,7 @@ def requests(bench: Workbench, heads: Circuit) -> list[Request]:
     return make_requests(bench.prompts, heads)
 
 
-def make_requests(prompts: Prompts, heads: Circuit) -> list[Request]:
+def make_requests(prompts: Stories, heads: Circuit) -> list[Request]:
     """One of most kinds."""
     stories, ids = (
         prompts.design("published"),
@@ -146,7 +146,7 @@ def test_another_chat_form_is_another_address(loaded_model: LoadedModel, tmp_pat
     store = Store(tmp_path)
     plain, wrapped = (
         Workbench(loaded_model, store),
-        Workbench(loaded_model, store, prompts=Prompts(_longer(loaded_model))),
+        Workbench(loaded_model, store, prompts=Stories(_longer(loaded_model))),
     )
     benches = plain, wrapped
     pair = [request_ability(bench.prompts, bench.prompts.design("published"), 3) for bench in benches]

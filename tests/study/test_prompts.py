@@ -12,7 +12,7 @@ import pytest
 
 from rebinding.evidence import OnPrompts, PromptSet
 from rebinding.experiments.paths.request import STAGE_BY_NAME, Paths, conventions_of_plant, request_paths
-from rebinding.experiments.prompts import Pairing, Prompts, draw_noise_pairs
+from rebinding.experiments.prompts import Pairing, Stories, draw_noise_pairs
 from rebinding.experiments.tokens import BLOCK
 from rebinding.experiments.tracing.request import Answered
 from rebinding.experiments.unedited import request_ability
@@ -36,15 +36,15 @@ PAIRINGS: dict[str, tuple[Pairing, int]] = {
 
 
 @pytest.fixture
-def prompts() -> Prompts:
-    return Prompts(Encoder(build_tokenizer()))
+def prompts() -> Stories:
+    return Stories(Encoder(build_tokenizer()))
 
 
-def story(prompts: Prompts) -> Design:
+def story(prompts: Stories) -> Design:
     return prompts.design("published", split="test")
 
 
-def paths(prompts: Prompts, n: int = N) -> Paths:
+def paths(prompts: Stories, n: int = N) -> Paths:
     """Stage B of path patching."""
     conventions = conventions_of_plant(builtin_procedure("controlled").circuit, "controlled")
     heads = Circuit(build("pointer").circuit).group("A")
@@ -56,7 +56,7 @@ def answered(prompt_set: PromptSet) -> OnPrompts:
     return Answered(prompt_set, "continuation")
 
 
-def split_request(prompts: Prompts, request: OnPrompts) -> list[OnPrompts]:
+def split_request(prompts: Stories, request: OnPrompts) -> list[OnPrompts]:
     """The blocks of a request on prompts."""
     blocks = prompts.blocks(request)
     assert all(isinstance(block, OnPrompts) for block in blocks)
@@ -64,19 +64,19 @@ def split_request(prompts: Prompts, request: OnPrompts) -> list[OnPrompts]:
 
 
 @pytest.mark.parametrize("name", PAIRINGS)
-def test_a_block_is_the_request_on_some_of_its_prompts(name: str, prompts: Prompts) -> None:
+def test_a_block_is_the_request_on_some_of_its_prompts(name: str, prompts: Stories) -> None:
     """It has the key that the same request has when nothing but these prompts was drawn, on another machine."""
     pairing, cut = PAIRINGS[name]
     request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
     for block in split_request(prompts, request):
-        fresh = Prompts(Encoder(build_tokenizer()))
+        fresh = Stories(Encoder(build_tokenizer()))
         part = fresh.draw(story(fresh), block.prompts.ids, pairing, cut)
         assert replace(request, prompts=part) == block
         assert replace(request, prompts=part).key == block.key != request.key
 
 
 @pytest.mark.parametrize("name", PAIRINGS)
-def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Prompts) -> None:
+def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Stories) -> None:
     """Ids, prompts and counterfactuals, also where an id has several pairs."""
     pairing, cut = PAIRINGS[name]
     request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
@@ -90,31 +90,31 @@ def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Prompts
     assert len({block.tokens for block in blocks}) == len(blocks)
 
 
-def test_path_patching_is_in_blocks_of_its_settings(prompts: Prompts) -> None:
+def test_path_patching_is_in_blocks_of_its_settings(prompts: Stories) -> None:
     request = paths(prompts)
     assert [len(block.prompts.ids) for block in split_request(prompts, request)] == [16, 16, 13]
     small = replace(request, settings=replace(request.settings, block=30))
     assert [len(block.prompts.ids) for block in split_request(prompts, small)] == [30, 15]
 
 
-def test_requests_within_a_block_stay_whole(prompts: Prompts) -> None:
+def test_requests_within_a_block_stay_whole(prompts: Stories) -> None:
     for request in (paths(prompts, 16), request_ability(prompts, story(prompts), N)):
         assert prompts.blocks(request) == [request]
 
 
 @pytest.mark.parametrize("size", [0, -1])
-def test_blocks_of_nothing_are_refused(size: int, prompts: Prompts) -> None:
+def test_blocks_of_nothing_are_refused(size: int, prompts: Stories) -> None:
     request = paths(prompts)
     with pytest.raises(ValueError, match="give at least one"):
         prompts.blocks(replace(request, settings=replace(request.settings, block=size)))
 
 
 @pytest.mark.parametrize("name", PAIRINGS)
-def test_another_machine_draws_equal_prompts(name: str, prompts: Prompts) -> None:
+def test_another_machine_draws_equal_prompts(name: str, prompts: Stories) -> None:
     """From the design, and from the request alone."""
     pairing, cut = PAIRINGS[name]
     prompt_set = prompts.draw(story(prompts), range(300, 306), pairing, cut)
-    by_design, by_request = (Prompts(Encoder(build_tokenizer())) for _ in range(2))
+    by_design, by_request = (Stories(Encoder(build_tokenizer())) for _ in range(2))
     assert by_design.draw(story(by_design), range(300, 306), pairing, cut) == prompt_set
     expected, actual = prompts.encode(prompt_set), by_request.encode(prompt_set)
     assert (actual.request, actual.items, actual.contents) == (expected.request, expected.items, expected.contents)
@@ -125,7 +125,7 @@ def test_another_machine_draws_equal_prompts(name: str, prompts: Prompts) -> Non
     assert by_request.encode(block).contents == prompts.encode(block).contents
 
 
-def test_each_prompt_is_encoded_once(prompts: Prompts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_prompt_is_encoded_once(prompts: Stories, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many requests, pairings and blocks it is in; only with another end it is another prompt."""
     counts: Counter[tuple[Prompt, int]] = Counter()
     encode = Encoder._encode_chunk

@@ -19,7 +19,7 @@ from rebinding.experiments.binding.conditions import (
     conditions_of_text,
     every_pair,
 )
-from rebinding.experiments.prompts import DIRECTIONS_ID, DISCOVERY_ID, Prompts
+from rebinding.experiments.prompts import DIRECTIONS_ID, DISCOVERY_ID, Stories
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import BindingConventions
 from rebinding.surgery.sites import Scope
@@ -128,7 +128,7 @@ class Exchange(OnPrompts):
 
 
 def request_shifts(
-    prompts: Prompts,
+    prompts: Stories,
     circuit: Circuit,
     name: DesignName,
     variation: str,
@@ -163,7 +163,7 @@ def request_shifts(
 
 
 def evaluation_prompts(
-    prompts: Prompts, name: DesignName, conventions: BindingConventions, n: int
+    prompts: Stories, name: DesignName, conventions: BindingConventions, n: int
 ) -> tuple[Design, range]:
     """The stories and ids on which queries and keys are edited."""
     first = prompts.evaluation if conventions.ids == "held_out" else DISCOVERY_ID + prompts.skip_prompts
@@ -173,7 +173,7 @@ def evaluation_prompts(
 
 
 def request_exchange(
-    prompts: Prompts, run_stories: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
+    prompts: Stories, run_stories: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
 ) -> Exchange:
     """Request an exchange of real queries and keys of group B, on the stories of the shifts."""
     stories, ids = evaluation_prompts(prompts, run_stories.name, conventions, n)
@@ -185,7 +185,7 @@ def request_exchange(
 
 
 def request_vectors(
-    prompts: Prompts, name: DesignName, heads: Sequence[Head], ids: Sequence[int], cut: int = 0
+    prompts: Stories, name: DesignName, heads: Sequence[Head], ids: Sequence[int], cut: int = 0
 ) -> MeanVectors:
     """Request the directions of some heads from these prompts for every slot; measured once for all variations."""
     stories = prompts.design(name, split="directions" if name == "counterbalanced" else None)

@@ -23,7 +23,7 @@ from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.experiments.binding.directions import edit_keys, read_vectors
 from rebinding.experiments.binding.measure import run_variants
 from rebinding.experiments.binding.summary import EPS, Array, by_unit
-from rebinding.experiments.prompts import DIRECTIONS_ID, Prompts
+from rebinding.experiments.prompts import DIRECTIONS_ID, Stories
 from rebinding.experiments.tokens import positions, prompt_blocks
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import BindingConventions
@@ -71,7 +71,7 @@ class LabelExchange(OnPrompts):
 
 
 def request_label_exchange(
-    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
+    prompts: Stories, design: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
 ) -> LabelExchange:
     """Request exchanges of keys of group B in counterbalanced stories, whatever the design of the run: they cross which
     label is named first with the slot of its box."""
@@ -86,7 +86,7 @@ def request_label_exchange(
     )
 
 
-def request_label_vectors(prompts: Prompts, heads: Sequence[Head], first: int) -> LabelVectors:
+def request_label_vectors(prompts: Stories, heads: Sequence[Head], first: int) -> LabelVectors:
     """Request directions from prompts with other words; two thirds of the ids ask about a box of the swap."""
     stories = prompts.design("counterbalanced", split="directions")
     return LabelVectors(prompts.draw_with(stories, first, PROMPTS_OF_LABELS, NAMED), tuple(heads))

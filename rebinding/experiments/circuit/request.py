@@ -26,7 +26,7 @@ from torch import Tensor
 from rebinding.evidence import Kind
 from rebinding.evidence.request import Facet
 from rebinding.experiments.ablation import DRAWS, VARIANT, Ablation, Comparison, OfCircuit, request_means
-from rebinding.experiments.prompts import PRUNING_ID, SHUFFLED_ID, Prompts
+from rebinding.experiments.prompts import PRUNING_ID, SHUFFLED_ID, Stories
 from rebinding.experiments.random_draws import WALKS, Match, has_heads_to_spare
 from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
@@ -168,7 +168,7 @@ def roles_of(circuit: Circuit) -> list[str]:
 
 
 def request_ablation(
-    prompts: Prompts,
+    prompts: Stories,
     circuit: Circuit,
     stories: Design,
     mean_set: DesignName,
@@ -194,7 +194,7 @@ def request_ablation(
     )
 
 
-def request_pruning(prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, *, n: int) -> Pruning:
+def request_pruning(prompts: Stories, circuit: Circuit, conventions: CircuitConventions, *, n: int) -> Pruning:
     """Request the published walk, in the circuit's order and in shuffled orders, on prompts like those of discovery:
     `n` for each walk."""
     stories = prompts.design(conventions.design)
@@ -208,7 +208,7 @@ def request_pruning(prompts: Prompts, circuit: Circuit, conventions: CircuitConv
 
 
 def request_contributions(
-    prompts: Prompts, stories: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
+    prompts: Stories, stories: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
 ) -> Contributions:
     """Request the contribution of every head of a circuit, on prompts that discovery did not use."""
     chosen = prompts.draw_with(stories, prompts.evaluation, n, roles_of(circuit))
@@ -217,7 +217,7 @@ def request_contributions(
     )
 
 
-def request_knockout(prompts: Prompts, stories: Design, circuit: Circuit, n: int) -> Knockout:
+def request_knockout(prompts: Stories, stories: Design, circuit: Circuit, n: int) -> Knockout:
     """Request the knockout of a circuit, and of random sets of other heads with as many at each role in each layer.
     Stories and means are counterbalanced: no slot and no order of names is more frequent than another. Boxes and swaps
     are as many as in the run's stories."""
@@ -227,7 +227,7 @@ def request_knockout(prompts: Prompts, stories: Design, circuit: Circuit, n: int
 
 
 def request_group_knockout(
-    prompts: Prompts, stories: Design, circuit: Circuit, group: str, n: int, heads: Sequence[Head]
+    prompts: Stories, stories: Design, circuit: Circuit, group: str, n: int, heads: Sequence[Head]
 ) -> GroupKnockout:
     """Request the knockout of a group, and of random sets of the model's `heads` that are in no group of the circuit;
     of none where its layers have too few."""
@@ -239,7 +239,7 @@ def request_group_knockout(
 
 
 def request_stream(
-    prompts: Prompts, stories: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
+    prompts: Stories, stories: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
 ) -> Stream:
     """Request the circuit without group E, at E's token in the paper and at the layers of D, which reads it."""
     role, bare = ROLE_OF_GROUP["E"], circuit.without(circuit.groups.get("E", ()))

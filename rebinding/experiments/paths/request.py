@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
 from rebinding.experiments.path_patching import Component
-from rebinding.experiments.prompts import BALANCED_ID, Prompts, draw_noise_pairs
+from rebinding.experiments.prompts import BALANCED_ID, Stories, draw_noise_pairs
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
@@ -174,7 +174,7 @@ def random_senders(senders: Sequence[CircuitHead], heads: Sequence[Head]) -> lis
 
 
 def request_links(
-    prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, name: str, n: int, heads: Sequence[Head]
+    prompts: Stories, circuit: Circuit, conventions: CircuitConventions, name: str, n: int, heads: Sequence[Head]
 ) -> dict[str, Paths]:
     """Request the heads of a group, and random ones of the model's `heads`, as senders to the circuit's own receivers,
     under every candidate convention, on prompts that discovery did not use.
@@ -212,7 +212,7 @@ STATIC_PAIRS = 36
 
 
 def request_static_paths(
-    prompts: Prompts, boxes: int, stage: Stage, receivers: Sequence[Head], conventions: CircuitConventions, n: int
+    prompts: Stories, boxes: int, stage: Stage, receivers: Sequence[Head], conventions: CircuitConventions, n: int
 ) -> Paths:
     """Request all heads as senders in stories without a swap, each paired with another story."""
     stories = prompts.design("counterbalanced", boxes=boxes, operations=0)

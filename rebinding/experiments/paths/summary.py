@@ -26,7 +26,7 @@ from rebinding.experiments.paths.request import (
     request_paths,
     request_static_paths,
 )
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.random_draws import RESAMPLED
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.procedure import CircuitConventions
@@ -289,7 +289,7 @@ def smallest_fall(discovery: Discovery) -> float | None:
     return min(falls, default=None)
 
 
-MakePaths: TypeAlias = Callable[[Prompts, Design, Circuit, int], Paths]
+MakePaths: TypeAlias = Callable[[Stories, Design, Circuit, int], Paths]
 
 
 def discover_static_circuit(ask: Callable[[MakePaths], Evidence], conventions: CircuitConventions) -> Discovery:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.paper.procedure import RolesConventions
@@ -125,7 +125,7 @@ class RandomInterchange(OnPrompts):
         return {"pairs": self.counterfactual, "mode": self.mode, "group": self.group, **self.prompts.facets}
 
 
-def roles_stories(prompts: Prompts, conventions: RolesConventions, chosen: DesignName) -> Design:
+def roles_stories(prompts: Stories, conventions: RolesConventions, chosen: DesignName) -> Design:
     """The stories of a procedure; `chosen` is the design of the run, which replaces the published one."""
     name = chosen if conventions.design == "published" else conventions.design
     held_out = name == "counterbalanced" and conventions.ids == "held_out"
@@ -133,7 +133,7 @@ def roles_stories(prompts: Prompts, conventions: RolesConventions, chosen: Desig
 
 
 def request_interchange(
-    prompts: Prompts,
+    prompts: Stories,
     circuit: Circuit,
     design: Design,
     counterfactual: Counterfactual,
@@ -148,7 +148,7 @@ def request_interchange(
 
 
 def request_single_heads(
-    prompts: Prompts,
+    prompts: Stories,
     design: Design,
     circuit: Circuit,
     n: int,
@@ -164,7 +164,7 @@ def request_single_heads(
 
 
 def request_random_interchange(
-    prompts: Prompts,
+    prompts: Stories,
     design: Design,
     circuit: Circuit,
     n: int,
@@ -183,7 +183,7 @@ def request_random_interchange(
 
 
 def interchange_pairs(
-    prompts: Prompts,
+    prompts: Stories,
     design: Design,
     counterfactual: Counterfactual,
     n: int,

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
 from rebinding.experiments.ablation import DRAWS, VARIANT, Means, request_means
-from rebinding.experiments.prompts import DISCOVERY_ID, Prompts
+from rebinding.experiments.prompts import DISCOVERY_ID, Stories
 from rebinding.experiments.search.graph import Node
 from rebinding.experiments.tokens import MEASURES
 from rebinding.paper.circuit import Circuit
@@ -127,19 +127,19 @@ class SearchedCircuit(OnPrompts):
         return {**facets, "means": self.means.prompts.design, **self.prompts.facets}
 
 
-def search_prompts(prompts: Prompts, stories: Design) -> PromptSet:
+def search_prompts(prompts: Stories, stories: Design) -> PromptSet:
     """The prompts of a search; in a counterbalanced design whole blocks are balanced."""
     return prompts.draw(stories, range(DISCOVERY_ID, DISCOVERY_ID + PROMPTS), ("noise", NOISE))
 
 
-def request_crossings(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> Crossings:
+def request_crossings(prompts: Stories, design: Design, circuit: Circuit, n: int) -> Crossings:
     """Request the crossings in questions about a swapped box, on prompts that the search did not use."""
     balanced = prompts.design("counterbalanced")
     pairs = prompts.draw_with(balanced, prompts.evaluation, n, ("swap_asked",), ("noise", NOISE))
     return Crossings(pairs, search_prompts(prompts, balanced), SearchSettings())
 
 
-def request_searched_circuit(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> SearchedCircuit:
+def request_searched_circuit(prompts: Stories, design: Design, circuit: Circuit, n: int) -> SearchedCircuit:
     """Request the ablation of a searched circuit in questions about a swapped box, on prompts and words that the search
     did not use. Means are over counterbalanced stories: no slot and no order of names is more frequent than another."""
     balanced, held_out = (prompts.design("counterbalanced", split=split) for split in ("discovery", "evaluation"))

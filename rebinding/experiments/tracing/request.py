@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.prompts import PAIRINGS, Prompts
+from rebinding.experiments.prompts import PAIRINGS, Stories
 from rebinding.experiments.tokens import BLOCK
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import TracingConventions
@@ -171,13 +171,13 @@ class StoredState(InBlocks):
     KIND: ClassVar[Kind] = STORED_STATE
 
 
-def story(prompts: Prompts, name: DesignName, boxes: int, split: Split | None = None) -> Design:
+def story(prompts: Stories, name: DesignName, boxes: int, split: Split | None = None) -> Design:
     """The design with three boxes and a swap, or with five and a distractor swap."""
     distractor = {"distractor": "before"} if boxes == WIDE else {}
     return prompts.design(name, boxes=boxes, split=split, **distractor)
 
 
-def tracing_stories(prompts: Prompts, conventions: TracingConventions, design: DesignName, boxes: int) -> Design:
+def tracing_stories(prompts: Stories, conventions: TracingConventions, design: DesignName, boxes: int) -> Design:
     """The stories of a procedure; `design`, if not "published", replaces its own."""
     if design in ("published", conventions.design):
         return story(prompts, conventions.design, boxes, conventions.split)
@@ -185,7 +185,7 @@ def tracing_stories(prompts: Prompts, conventions: TracingConventions, design: D
 
 
 def request_map(
-    prompts: Prompts,
+    prompts: Stories,
     design: Design,
     ids: Sequence[int],
     mode: ModeName,
@@ -199,7 +199,7 @@ def request_map(
 
 
 def request_mention(
-    prompts: Prompts,
+    prompts: Stories,
     design: Design,
     ids: Sequence[int],
     mode: ModeName,
@@ -212,7 +212,7 @@ def request_mention(
 
 
 def request_diagnostic(
-    prompts: Prompts, design: Design, n: int, conventions: TracingConventions, all_windows: bool = False
+    prompts: Stories, design: Design, n: int, conventions: TracingConventions, all_windows: bool = False
 ) -> ReadoutDiagnostic:
     """Request the readout diagnostic, on `n` prompts whose swap names the asked box last; in all windows on fewer.
 
@@ -228,7 +228,7 @@ def request_diagnostic(
 
 
 def request_stored_state(
-    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, conventions: TracingConventions
+    prompts: Stories, design: Design, circuit: Circuit, n: int, *, conventions: TracingConventions
 ) -> StoredState:
     """Request both spans on counterbalanced stories, whatever the design of the run."""
     stories = prompts.design("counterbalanced", boxes=design.boxes, split="evaluation")
@@ -237,7 +237,7 @@ def request_stored_state(
 
 
 def answered_ids(
-    prompts: Prompts,
+    prompts: Stories,
     design: Design,
     mode: ModeName,
     n: int,
@@ -257,7 +257,7 @@ def answered_ids(
     return ids[:n]
 
 
-def first_id(prompts: Prompts, conventions: TracingConventions) -> int:
+def first_id(prompts: Stories, conventions: TracingConventions) -> int:
     """The first id of a procedure."""
     return prompts.skip_prompts if conventions.ids == "from_zero" else prompts.evaluation
 

@@ -18,7 +18,7 @@ from rebinding.experiments.binding.conditions import (
 )
 from rebinding.experiments.binding.request import VARIATIONS, request_shifts
 from rebinding.experiments.binding.summary import select_heads_on_slots, shift
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import BY_PROCEDURE, CHOICE_NAMES, OPEN, RELEASED, BindingConventions, builtin_procedure
 from tests.experiments.binding.setup import random_model
@@ -91,7 +91,7 @@ def test_rows_are_filled_from_the_conditions_of_a_candidate() -> None:
 
 def test_the_conditions_of_the_text_are_run_with_the_table() -> None:
     """Only in the variations for the two procedures; the others keep the released table."""
-    prompts, heads = Prompts(random_model("llama").encoder), Circuit((CircuitHead("B", 1, 0, "readout"),))
+    prompts, heads = Stories(random_model("llama").encoder), Circuit((CircuitHead("B", 1, 0, "readout"),))
     read = {QK_SOURCE, *POOLED_KEYS}
     for name, variation in VARIATIONS.items():
         counts = {"n": 2, "directions": 2, "draws": 1}

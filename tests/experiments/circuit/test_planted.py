@@ -13,7 +13,7 @@ from rebinding.experiments.ablation import evaluate, mean_z
 from rebinding.experiments.circuit.measure import walk
 from rebinding.experiments.paths.measure import NoisePairs, discover, to_noise_pairs
 from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, PathSettings, Stage
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tokens import Answers
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import Plant, build
@@ -45,7 +45,7 @@ def planted_groups() -> dict[str, list[tuple[int, int]]]:
 
 def noise_pairs(name: str, noise: str, n: int) -> NoisePairs:
     """The first clean prompts of a design and their noise prompts."""
-    prompts = Prompts(Encoder(plant().tokenizer))
+    prompts = Stories(Encoder(plant().tokenizer))
     return to_noise_pairs(prompts.encoder, prompts.encode(prompts.draw(design(name), range(n), ("noise", noise))))
 
 

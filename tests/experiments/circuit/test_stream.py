@@ -6,7 +6,7 @@ from typing import Any
 
 from rebinding.experiments.circuit.measure import exchange_stream
 from rebinding.experiments.circuit.request import request_stream
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tokens import token_batch
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit
@@ -46,7 +46,7 @@ def test_stream_before_the_first_layer_is_the_word() -> None:
 def test_the_request_has_the_circuit_without_e() -> None:
     """Its heads of E are held like all others, and the stream is another at E's token in front of the layers of D."""
     heads = Circuit(build("pointer").circuit)
-    prompts = Prompts(load("planted:pointer").encoder())
+    prompts = Stories(load("planted:pointer").encoder())
     request = request_stream(
         prompts, prompts.design("published"), heads, 2, conventions=builtin_procedure("controlled").circuit
     )

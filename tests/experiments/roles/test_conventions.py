@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from claims.test_roles import BALANCED
-from rebinding.experiments.prompts import EVALUATION_ID, Prompts
+from rebinding.experiments.prompts import EVALUATION_ID, Stories
 from rebinding.experiments.roles.measure import run_roles
 from rebinding.experiments.roles.request import RolePair, request_interchange, roles_stories
 from rebinding.experiments.roles.summary import effects, group_effects, of_group
@@ -28,8 +28,8 @@ BLOCK = design("counterbalanced").block
 
 
 @pytest.fixture(scope="module")
-def prompts() -> Prompts:
-    return Prompts(load("planted:pointer", dtype="float32", device="cpu").encoder())
+def prompts() -> Stories:
+    return Stories(load("planted:pointer", dtype="float32", device="cpu").encoder())
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +38,12 @@ def circuit() -> Circuit:
 
 
 def make_request(
-    prompts: Prompts, circuit: Circuit, conventions: RolesConventions, n: int = 4, kind: Any = "pointer"
+    prompts: Stories, circuit: Circuit, conventions: RolesConventions, n: int = 4, kind: Any = "pointer"
 ) -> Any:
     return request_interchange(prompts, circuit, roles_stories(prompts, conventions, "published"), kind, n, conventions)
 
 
-def test_published_is_what_was_released(prompts: Prompts, circuit: Circuit) -> None:
+def test_published_is_what_was_released(prompts: Stories, circuit: Circuit) -> None:
     request = make_request(prompts, circuit, PUBLISHED)
     assert (request.mode, request.future, request.answers) == ("published", "keep", "exp34_unspaced")
     assert (request.prompts.design, request.prompts.split) == ("published", "train")
@@ -52,7 +52,7 @@ def test_published_is_what_was_released(prompts: Prompts, circuit: Circuit) -> N
     assert list(prompts.encode(request.prompts).items) == pairs
 
 
-def test_the_text_is_the_second_candidate(prompts: Prompts, circuit: Circuit) -> None:
+def test_the_text_is_the_second_candidate(prompts: Stories, circuit: Circuit) -> None:
     """Patterns at the readout, and the opposite direction. The conventions of the text have no second candidate."""
     code, text = PUBLISHED.possible.values()
     assert code == PUBLISHED
@@ -64,7 +64,7 @@ def test_the_text_is_the_second_candidate(prompts: Prompts, circuit: Circuit) ->
     assert [*text.possible.values()] == [text]
 
 
-def test_controlled_pairs_are_balanced_and_held_out(prompts: Prompts, circuit: Circuit) -> None:
+def test_controlled_pairs_are_balanced_and_held_out(prompts: Stories, circuit: Circuit) -> None:
     """Over a block every slot of the answer comes equally often, each id goes both ways, and only statements move."""
     assert BALANCED % BLOCK == 0
     request = make_request(prompts, circuit, CONTROLLED, BLOCK)
@@ -99,7 +99,7 @@ def test_both_directions_of_an_id_are_one_unit() -> None:
     assert of_group(combined, "B", "pointed_object") == pytest.approx((first + second) / 2, abs=close)
 
 
-def test_each_convention_changes_the_request(prompts: Prompts, circuit: Circuit) -> None:
+def test_each_convention_changes_the_request(prompts: Stories, circuit: Circuit) -> None:
     """All but the two that say how many candidates there are, of conventions and of tokens."""
     changes: dict[str, Any] = {
         "places": "own_role", "direction": "text", "pointer": "structure", "design": "counterbalanced",
@@ -110,6 +110,6 @@ def test_each_convention_changes_the_request(prompts: Prompts, circuit: Circuit)
     assert len({make_request(prompts, circuit, PUBLISHED).key, *keys}) == len(changes) + 1
 
 
-def test_another_design_replaces_only_the_published_one(prompts: Prompts) -> None:
+def test_another_design_replaces_only_the_published_one(prompts: Stories) -> None:
     assert roles_stories(prompts, PUBLISHED, "partner_second").name == "partner_second"
     assert roles_stories(prompts, CONTROLLED, "partner_second").name == "counterbalanced"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.search.measure import search_pairs
 from rebinding.experiments.search.pairs import SearchPairs
 from rebinding.experiments.search.request import NOISE
@@ -13,6 +13,6 @@ from rebinding.task.prompts import Encoder
 
 def noise_pairs(encoder: Encoder, ids: Sequence[int]) -> SearchPairs:
     """The pairs of these ids."""
-    prompts = Prompts(encoder)
+    prompts = Stories(encoder)
     pairs = prompts.draw(prompts.design("counterbalanced"), ids, ("noise", NOISE))
     return search_pairs(encoder, prompts.encode(pairs))

@@ -9,7 +9,7 @@ import pytest
 
 from rebinding.cli.commands import main
 from rebinding.experiments.ablation import evaluate, mean_z
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.search import graph, search
 from rebinding.experiments.tokens import full_model, positions
 from rebinding.experiments.workbench import Workbench
@@ -75,7 +75,7 @@ def test_search_only_options_are_refused_without_search(option: tuple[str, str],
 
 def test_named_tokens_are_roles() -> None:
     """A circuit's role may be any token that has a name; a token that a prompt lacks is refused."""
-    prompt_source = Prompts(load(NAME).encoder())
+    prompt_source = Stories(load(NAME).encoder())
     prompts = prompt_source.encode(prompt_source.draw(prompt_source.design("counterbalanced"), range(4))).prompts
     words = [
         prompt.pieces[at] for prompt, at in zip(prompts, positions(prompts, "items@swap_first-3").tolist(), strict=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rebinding.experiments.paths.measure import discover, to_noise_pairs
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.search.graph import Graph, Node
 from rebinding.experiments.search.pairs import SearchPairs
 from rebinding.experiments.search.request import SearchSettings
@@ -145,7 +145,7 @@ def test_the_stages_find_no_d_at_the_full_stop() -> None:
     """Told to look at the swap's labels, they find nobody there; the search finds all four heads at the full stop."""
     loaded_model = plant("pointer+at_stop@llama")
     encoder, surgeon = Encoder(loaded_model.tokenizer), TorchSurgeon(loaded_model.model, derive(loaded_model.model))
-    prompts = Prompts(encoder)
+    prompts = Stories(encoder)
     noise = prompts.draw(design("partner_second"), range(9), ("noise", "independent"))
     pairs = to_noise_pairs(encoder, prompts.encode(noise))
     assert set(discover(surgeon, pairs).circuit.groups) == {"A", "B", "C"}

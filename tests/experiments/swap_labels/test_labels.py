@@ -14,7 +14,7 @@ from rebinding.experiments.binding.swap_labels import (
     named_slots,
     request_label_exchange,
 )
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead
@@ -31,7 +31,7 @@ READERS = Circuit((CircuitHead("B", 5, 6, "readout"),))
 
 
 def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
-    prompts, conventions = Prompts(ENCODER), builtin_procedure("controlled").binding
+    prompts, conventions = Stories(ENCODER), builtin_procedure("controlled").binding
     request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, conventions=conventions)
     ids = Counter(number for batch in request.batches for number in batch.prompts.ids)
     assert len(request.batches) == conventions.batches
@@ -45,7 +45,7 @@ def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
 
 
 def test_every_ordered_pair_of_slots_is_asked() -> None:
-    prompts = Prompts(ENCODER)
+    prompts = Stories(ENCODER)
     conventions = builtin_procedure("controlled").binding
     request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, conventions=conventions)
     evaluation = prompts.encode(request.prompts).prompts

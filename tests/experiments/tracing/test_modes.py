@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tracing.maps import (
     TracedPair,
     UnchangedAnswer,
@@ -117,7 +117,7 @@ def test_five_boxes(distractor: str) -> None:
     """Five candidates, and the roles are those of the swap that matters, not of the distractor."""
     wide = plan(boxes=5, distractor=distractor)
     evidence = trace_design(surgeon(), encoder(), wide, mode="swap_only", n=2, layers=[0, 2])
-    pairs = Prompts(encoder()).draw(wide, range(2), ("tracing", "swap_only"))
+    pairs = Stories(encoder()).draw(wide, range(2), ("tracing", "swap_only"))
     assert (pairs.boxes, pairs.distractor) == (5, distractor)
     differing = evidence.rows[evidence.rows["differs"]]
     assert set(differing["role"]) == {"swap_asked"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tracing.measure import span_of
 from rebinding.experiments.tracing.request import DONORS, request_stored_state
 from rebinding.experiments.tracing.summary import becomes_other_object, gate_swap_moves
@@ -21,7 +21,7 @@ def bench_of(name: str) -> Workbench:
     return Workbench(load(name))
 
 
-def request(prompts: Prompts, n: int = N):
+def request(prompts: Stories, n: int = N):
     return request_stored_state(prompts, prompts.design("published"), Circuit(()), n, conventions=CONVENTIONS)
 
 

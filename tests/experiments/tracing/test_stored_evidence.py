@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence.store import Store
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.tracing import measure as tracing_measure
 from rebinding.experiments.tracing import request as requests
 from rebinding.experiments.tracing.request import DIAGNOSTIC_MODE as DIAGNOSED
@@ -24,7 +24,7 @@ ROUNDING = 1e-4
 """Logits of this model are below 100: ten units in the last place of such a number."""
 CONVENTIONS = builtin_procedure("published").tracing
 MENTIONED = "context_target_box_and_swap_query_box"
-Make = Callable[[Prompts, Sequence[int]], InBlocks]
+Make = Callable[[Stories, Sequence[int]], InBlocks]
 MAKERS: dict[str, tuple[Make, str]] = {
     "answered": (
         lambda prompts, ids: Answered(prompts.draw(plan(), ids, ("tracing", "target_box")), CONVENTIONS.rule),

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.random_draws import MATCHED, PUBLISHED_NOISE
 from rebinding.task.prompts import Encoded
 from tests.oracles.by_hand.compare import Recomputation, find_prompt, numbered, relative_difference, sized
@@ -29,7 +29,7 @@ class Vectors:
 
 
 @cache
-def recompute_vectors(plain: Plain, prompts: Prompts, request: Any) -> Vectors:
+def recompute_vectors(plain: Plain, prompts: Stories, request: Any) -> Vectors:
     """Over prompts that ask for the object of each slot: queries at the readout, keys at the slot's two tokens."""
     q, k = [], []
     for slot, prompt_set in enumerate(request.slots):
@@ -52,7 +52,7 @@ def _token_value(plain: Plain, site: Any, prompt: Encoded, head: tuple[int, int]
     return plain.clean(prompt.ids).values[site, head[0]][0, at, plain.span(head[1])]
 
 
-def recompute_shifts(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_shifts(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """A condition on one prompt: slot j's mean less slot i's at the readout, and the keys of both exchanged."""
     conditions = {condition.name: condition for condition in request.conditions}
     for index, row in numbered(rows):
@@ -140,7 +140,7 @@ def _unit(draws: int, count: int, width: int, seed: int) -> Tensor:
     return unit_vectors
 
 
-def recompute_exchange(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_exchange(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """The query of the same story asked about slot j; or the keys of slots i and j in each other's place."""
     donors = [prompts.encode(donor).prompts for donor in request.donors]
     for index, row in numbered(rows):
@@ -175,7 +175,7 @@ def recompute_exchange(plain: Plain, prompts: Prompts, request: Any, rows: pd.Da
 
 
 def _measure_exchange(
-    plain: Plain, prompts: Prompts, request: Any, row: Any, index: int, prompt: Encoded, puts: list[Put], change: float
+    plain: Plain, prompts: Stories, request: Any, row: Any, index: int, prompt: Encoded, puts: list[Put], change: float
 ) -> Recomputation:
     """A head's attention from the readout to every slot, and the logits of the objects there, without and with puts."""
     layer, head, end = int(row["layer"]), int(row["head"]), prompt.roles["readout"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rebinding.experiments.circuit.request import removed_sets
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.task.prompts import AnswerSet, Encoded
@@ -23,7 +23,7 @@ Heads: TypeAlias = Collection[CircuitHead]
 Means: TypeAlias = list[Tensor]
 
 
-def recompute_ability(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_ability(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """The model as it is."""
     for index, row in numbered(rows):
         logits = plain.answer(find_prompt(prompts, request, row).ids)
@@ -31,7 +31,7 @@ def recompute_ability(plain: Plain, prompts: Prompts, request: Any, rows: pd.Dat
         yield Recomputation(index, _score(prompts, find_prompt(prompts, request, row), logits, size), size)
 
 
-def recompute_ablation(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_ablation(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """A circuit with all other heads at their means, or the model as it is."""
     for index, row in numbered(rows):
         prompt = find_prompt(prompts, request, row)
@@ -43,7 +43,7 @@ def recompute_ablation(plain: Plain, prompts: Prompts, request: Any, rows: pd.Da
         yield Recomputation(index, _score(prompts, prompt, logits, size, request.answers), size)
 
 
-def recompute_knockout(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_knockout(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """A circuit's heads at their means, and all others as they then are."""
     for index, row in numbered(rows):
         prompt, change = find_prompt(prompts, request, row), 0.0
@@ -69,7 +69,7 @@ def recompute_knockout(plain: Plain, prompts: Prompts, request: Any, rows: pd.Da
 
 
 def recompute_contributions(
-    plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame
+    plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame
 ) -> Iterator[Recomputation]:
     """Hits with a head and without it, beside a set of others that are gone."""
     removed = removed_sets(Circuit(request.circuit), request.random_sets)  # which heads are drawn is no measurement
@@ -83,7 +83,7 @@ def recompute_contributions(
         yield Recomputation(index, dict(zip(("before", "without"), hits, strict=True)), size)
 
 
-def recompute_pruning(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_pruning(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """A trial on a walk: what was left until then, with the head and without it, mean over the walk's own prompts."""
     walks = dict(iter(rows.attrs["all"].groupby("order", sort=False)))
     means, all_prompts = recompute_means(plain, prompts, request.means), prompts.encode(request.prompts).prompts
@@ -112,7 +112,7 @@ def ablated(plain: Plain, prompt: Encoded, alive: Heads, means: Means) -> Tensor
     return plain.run([(prompt.ids, _fix_other_heads(prompt, alive, means))]).logits[0]
 
 
-def recompute_stream(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_stream(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """The circuit alone, and the same with the residual stream at one token as it is in the noise prompt's circuit."""
     means, two = recompute_means(plain, prompts, request.means), prompts.encode(request.prompts)
     look: list[tuple[Site, int]] = [("resid", layer) for layer in request.layers]
@@ -149,7 +149,7 @@ def _fix_other_heads(prompt: Encoded, alive: Heads, means: Means) -> list[Put]:
 
 
 @cache
-def recompute_means(plain: Plain, prompts: Prompts, request: Any) -> Means:
+def recompute_means(plain: Plain, prompts: Stories, request: Any) -> Means:
     """Mean z over prompts, by layer (token, head x head_dim)."""
     recorded = [plain.clean(prompt.ids).values for prompt in prompts.encode(request.prompts).prompts]
     layers = range(len(plain.layers))
@@ -184,7 +184,7 @@ def _at(prompt: Encoded, head: CircuitHead) -> int:
 
 
 def _score(
-    prompts: Prompts, prompt: Encoded, logits: Tensor, size: float, rule: AnswerSet = "continuation"
+    prompts: Stories, prompt: Encoded, logits: Tensor, size: float, rule: AnswerSet = "continuation"
 ) -> dict[str, float | bool | None]:
     """The answer's logit, its margin over the best other object, whether it beats them all, its probability."""
     answer = prompt.prompt.answer
@@ -199,12 +199,12 @@ def _score(
     return {"label_logit": label, "margin": margin, "hit": sure(margin, size), "probability": probability}
 
 
-def _tokens(prompts: Prompts, word: str, rule: AnswerSet) -> set[int]:
+def _tokens(prompts: Stories, word: str, rule: AnswerSet) -> set[int]:
     """What stands for a word: its continuation, or any first token of it, with a space and without."""
     return set(prompts.encoder.alias_tokens(word)) if rule == "exp2_aliases" else {prompts.encoder.answer_token(word)}
 
 
-def _mean(prompts: Prompts, request: Any, encoded: Sequence[Encoded], logits: Sequence[Tensor]) -> float:
+def _mean(prompts: Stories, request: Any, encoded: Sequence[Encoded], logits: Sequence[Tensor]) -> float:
     prompts_and_logits = zip(encoded, logits, strict=True)
     values = [
         _score(prompts, prompt, prompt_logits, sized(prompt_logits), request.answers)[request.by]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Request
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.task.prompts import Encoded
 from tests.close import ROUNDING
 from tests.oracles.by_hand.plain_model import Plain
@@ -34,13 +34,13 @@ def numbered(rows: pd.DataFrame) -> Iterator[tuple[int, Any]]:
         yield int(str(index)), row
 
 
-def find_prompt(prompts: Prompts, request: Any, row: Any) -> Encoded:
+def find_prompt(prompts: Stories, request: Any, row: Any) -> Encoded:
     """The prompt that a row is about."""
     prompt: Encoded = prompts.encode(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
     return prompt
 
 
-Recompute: TypeAlias = Callable[[Plain, Prompts, Any, pd.DataFrame], Iterable[Recomputation]]
+Recompute: TypeAlias = Callable[[Plain, Stories, Any, pd.DataFrame], Iterable[Recomputation]]
 """From a model, its prompts, a request and some rows of its evidence to these rows again."""
 UNMEASURED = ("ran",)
 """What says how a number was come by: a cell that was not run is held against one that is."""

@@ -10,13 +10,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from tests.oracles.by_hand.compare import Recomputation, find_prompt, numbered, sized
 from tests.oracles.by_hand.plain_model import Plain, Put
 
 
 @cache
-def recompute_label_vectors(plain: Plain, prompts: Prompts, request: Any) -> Tensor:
+def recompute_label_vectors(plain: Plain, prompts: Stories, request: Any) -> Tensor:
     """Mean keys (slot, head, head_dim): each prompt has one of the asked box's slot and one of its partner's."""
     by_slot: dict[int, list[Tensor]] = {}
     for prompt in prompts.encode(request.prompts).prompts:
@@ -30,7 +30,7 @@ def recompute_label_vectors(plain: Plain, prompts: Prompts, request: Any) -> Ten
 
 
 def recompute_label_exchange(
-    plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame
+    plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame
 ) -> Iterator[Recomputation]:
     """The label of slot i gets what the mean of slot j has more, and the other way round; i is where the answer is."""
     assert request.scope == "head"

@@ -9,13 +9,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.task.prompts import Encoded
 from tests.oracles.by_hand.compare import Recomputation, numbered, relative_difference, sized
 from tests.oracles.by_hand.plain_model import Plain, Put
 
 
-def recompute_paths(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_paths(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """The answer with a sender's z as in the noise prompt: in the run itself, or as receivers hear it."""
     encoded = prompts.encode(request.prompts)
     for index, row in numbered(rows):
@@ -68,7 +68,7 @@ def _hearing(plain: Plain, request: Any, part: str, layer: int) -> list[int]:
     return sorted({sharing_head for head in receivers for sharing_head in (plain.shares(head) if shared else [head])})
 
 
-def _score(prompts: Prompts, clean: Encoded, logits: Tensor, run: str) -> dict[str, float]:
+def _score(prompts: Stories, clean: Encoded, logits: Tensor, run: str) -> dict[str, float]:
     """The answer's logit, its probability, and its lead over the mean of the other objects."""
     prompt = clean.prompt
     other_words = [word for word in prompt.story.state().values() if word not in (None, prompt.answer)]

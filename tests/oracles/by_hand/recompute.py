@@ -16,7 +16,7 @@ from rebinding.experiments.binding.request import SLOTS, Exchange, MeanVectors, 
 from rebinding.experiments.binding.swap_labels import LabelExchange, LabelVectors
 from rebinding.experiments.circuit.request import Contributions, GroupKnockout, Knockout, Pruning, Stream
 from rebinding.experiments.paths.request import Paths
-from rebinding.experiments.prompts import EVALUATION_ID, Prompts
+from rebinding.experiments.prompts import EVALUATION_ID, Stories
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
 from rebinding.experiments.static import UnswappedQuestions
 from rebinding.experiments.tracing.request import (
@@ -109,7 +109,7 @@ class ByHand:
         case = self.judged.case
         return self.plain if case.plant is None else Plain(case.wide_session.loaded_model.model)
 
-    def of(self, request: Request) -> tuple[Plain, Prompts]:
+    def of(self, request: Request) -> tuple[Plain, Stories]:
         """The model and the prompts of a request."""
         case = self.judged.case
         is_wide = getattr(getattr(request, "prompts", None), "boxes", SLOTS) == WIDE

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
@@ -19,7 +19,7 @@ from tests.oracles.by_hand.compare import Recomputation, numbered, relative_diff
 from tests.oracles.by_hand.plain_model import Plain, Put
 
 
-def recompute_attention(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_attention(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """A head's attention on a token that has a role."""
     by_id = dict(zip(request.prompts.ids, prompts.encode(request.prompts).prompts, strict=True))
     for index, row in numbered(rows):
@@ -30,7 +30,7 @@ def recompute_attention(plain: Plain, prompts: Prompts, request: Any, rows: pd.D
 
 
 def recompute_shaped_attention(
-    plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame
+    plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame
 ) -> Iterator[Recomputation]:
     """The same where senders have their outputs of the noise prompt, and how far these are from their own."""
     pairs = {number: (clean, noise) for number, clean, noise in prompts.encode(request.prompts).pairs}
@@ -62,7 +62,7 @@ def _token_of_role(prompt: Encoded, name: str) -> int:
     return token
 
 
-def recompute_interchange(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_interchange(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """A group's outputs or attention as in the counterfactual, at one token of the original."""
     pairs = {
         (number, _slot(clean)): (clean, counterfactual)
@@ -76,7 +76,7 @@ def recompute_interchange(plain: Plain, prompts: Prompts, request: Any, rows: pd
 
 
 def recompute_random_groups(
-    plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame
+    plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame
 ) -> Iterator[Recomputation]:
     """The same with groups that are drawn: which heads are drawn is no measurement."""
     pairs = {
@@ -92,7 +92,7 @@ def recompute_random_groups(
 
 
 def _patched(
-    plain: Plain, prompts: Prompts, request: Any, index: int, row: Any, group: Group,
+    plain: Plain, prompts: Stories, request: Any, index: int, row: Any, group: Group,
     heads: Sequence[tuple[int, int]], clean: Encoded, counterfactual: Encoded,
 ) -> Recomputation:  # fmt: skip
     """Logits of a word before and after heads get what they have in the counterfactual."""

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.prompts import Stories
 from rebinding.task.designs import ModeName, Pair
 from rebinding.task.prompts import Encoded
 from tests.oracles.by_hand.compare import Recomputation, numbered, relative_difference, sized, sure, torn
@@ -49,7 +49,7 @@ class Sides:
         }
 
 
-def sides(prompts: Prompts, pair: Pair, rule: Any) -> Sides:
+def sides(prompts: Stories, pair: Pair, rule: Any) -> Sides:
     """Objects are those in the boxes of the original at its end."""
     clean, counterfactual = prompts.encoder.encode([pair.original, pair.counterfactual])
     objects = [word for word in pair.original.story.state().values() if word is not None]
@@ -75,14 +75,14 @@ def patched(
     return plain.run([(target.ids, puts)]).logits[0], change, scores
 
 
-def recompute_map(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_map(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """One cell of a map."""
     for index, row in numbered(rows):
         pair = prompts.plan(request.prompts).tracing(int(row["prompt"]), request.mode)
         yield _cell(plain, sides(prompts, pair, request.rule), index, [(int(row["layer"]), int(row["token"]))])
 
 
-def recompute_mention(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_mention(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """A label in the swap, or it and one in the context."""
     for index, row in numbered(rows):
         side_pair = sides(
@@ -106,7 +106,7 @@ def _cell(plain: Plain, side_pair: Sides, row: int, places: list[tuple[int, int]
     )
 
 
-def recompute_diagnostic(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_diagnostic(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """The counterfactual put into the original over a window of layers, asked about one of three boxes."""
     for index, row in numbered(rows):
         side_pair = sides(prompts, _diagnostic_pair(prompts, request, row), request.rule)
@@ -138,7 +138,7 @@ def recompute_diagnostic(plain: Plain, prompts: Prompts, request: Any, rows: pd.
         yield Recomputation(index, row_values, size)
 
 
-def _diagnostic_pair(prompts: Prompts, request: Any, row: Any) -> Pair:
+def _diagnostic_pair(prompts: Stories, request: Any, row: Any) -> Pair:
     """The pair with the question of a row: the box that the original asks about, its partner, or another."""
     pair = prompts.plan(request.prompts).tracing(int(row["prompt"]), QUESTIONS)
     query, partner = pair.original.question, pair.original.partner
@@ -149,7 +149,7 @@ def _diagnostic_pair(prompts: Prompts, request: Any, row: Any) -> Pair:
     return next(pair_of_box for pair_of_box in map(pair.with_query, other_boxes) if pair_of_box.changes_answer)
 
 
-def recompute_stored(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_stored(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """All tokens of a part of the text, at every layer, from the prompt with other objects or with another swap."""
     design = prompts.plan(request.prompts)
     for index, row in numbered(rows):
@@ -175,7 +175,7 @@ def recompute_stored(plain: Plain, prompts: Prompts, request: Any, rows: pd.Data
         yield Recomputation(index, values | {"relative_change": change}, size)
 
 
-def recompute_answered(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_answered(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """Whether the original of a pair is answered correctly."""
     _, mode = request.prompts.pairing
     for index, row in numbered(rows):
@@ -183,7 +183,7 @@ def recompute_answered(plain: Plain, prompts: Prompts, request: Any, rows: pd.Da
         yield Recomputation(index, {"right": is_right}, size)
 
 
-def right_ids(plain: Plain, prompts: Prompts, request: Any, candidates: Sequence[int]) -> list[int]:
+def right_ids(plain: Plain, prompts: Stories, request: Any, candidates: Sequence[int]) -> list[int]:
     """The ids that a request is to trace: as many as it has, of those candidates whose original is answered
     correctly."""
     right = (number for number in candidates if _is_right(plain, prompts, number, request, request.mode)[0])
@@ -191,7 +191,7 @@ def right_ids(plain: Plain, prompts: Prompts, request: Any, candidates: Sequence
 
 
 def _is_right(
-    plain: Plain, prompts: Prompts, number: int, request: Any, mode: ModeName
+    plain: Plain, prompts: Stories, number: int, request: Any, mode: ModeName
 ) -> tuple[float | bool | None, float]:
     """Whether an original is answered correctly, if that hangs on more than rounding; and the size of its logits."""
     side_pair = sides(prompts, prompts.plan(request.prompts).tracing(number, mode), request.rule)
