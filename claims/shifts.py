@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.summary import Array, shift
+from rebinding.experiments.binding.summary import shift
 from rebinding.paper.claim import Unit
 from rebinding.paper.procedure import Procedure
 from rebinding.verdicts import effect, no_effect
 from rebinding.verdicts.effects import Support
+from rebinding.verdicts.estimates import Array
 from rebinding.verdicts.sentences import Part
 
 PLACE = "group B, keys of its KV groups, at the readout; raw projections; read on the shifted tokens; slot 1 to 0"

@@ -21,10 +21,11 @@ from claims.conventions import NO_OP_GATE, with_attention, with_shared_keys
 from claims.shifts import mean_exceeds, mean_is_above, mean_is_not_positive
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import SOURCE
-from rebinding.experiments.binding.summary import Array, controls, shift
+from rebinding.experiments.binding.summary import controls, shift
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.study.study import Study
 from rebinding.verdicts import GateFailed, Verdict, invalid
+from rebinding.verdicts.estimates import Array
 from rebinding.verdicts.outcome import ConventionVerdict
 from rebinding.verdicts.sentences import Part, all_of, any_of
 

@@ -10,11 +10,12 @@ from typing import Any
 from claims.catalogue import row
 from claims.shifts import exceeds_draws, mean_is_above, mean_is_zero
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.summary import Array, shift
+from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.binding.swap_labels import label_shift, request_label_exchange
 from rebinding.paper.claim import Claim, Metric
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, guarded, reported
+from rebinding.verdicts.estimates import Array
 from rebinding.verdicts.sentences import Part, all_of
 
 SECTION = "robust"

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -32,6 +31,7 @@ from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.task.designs import Design
 from rebinding.task.prompts import Encoded, PromptError
 from rebinding.task.text import FUNCTIONS
+from rebinding.verdicts.estimates import Array
 
 if TYPE_CHECKING:
     from rebinding.experiments.workbench import Workbench
@@ -185,9 +185,6 @@ def measure_shaped_attention(bench: Workbench, request: ShapedAttention) -> Evid
 def measure_attention(bench: Workbench, request: AttentionToRoles) -> Evidence:
     prompts = bench.prompts.encode(request.prompts).prompts
     return measure_heads(bench.surgeon, prompts, request.prompts.ids, request.heads, request.at)
-
-
-Array = npt.NDArray[np.float64]
 
 
 def by_token(evidence: Evidence, column: str = "attention") -> Mapping[str, Array]:

@@ -33,8 +33,8 @@ from rebinding.experiments.prompts import Stories
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import circuit
 from rebinding.simulate.worlds import NotSimulated, Run, World
+from rebinding.verdicts.estimates import Array
 
-Array: TypeAlias = npt.NDArray[np.float64]
 TARGETS: Mapping[str, tuple[str, ...]] = {"A": ("context_partner_object",), "C": ("swap_asked",), "B": ("context_",)}
 """The target tokens of a group, by the beginning of their names: A copies the answer's object, C attends to the
 appropriate earlier box, and B to boxes and objects of the context."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from scipy import stats
@@ -36,8 +35,8 @@ from rebinding.experiments.unedited import Ability, Floors, Replays
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import checkpoint, circuit
 from rebinding.simulate.worlds import Run, World, world
+from rebinding.verdicts.estimates import Array
 
-Array: TypeAlias = npt.NDArray[np.float64]
 NEARLY_ALL = 0.9975
 """The accuracy that stands for a printed 1.00: the middle of the values that round to it."""
 

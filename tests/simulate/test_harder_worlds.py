@@ -12,11 +12,12 @@ import pytest
 
 from fixtures.judging import judge_after_gates
 from rebinding.experiments.ablation import VariantName
-from rebinding.experiments.binding.summary import Array, shift
+from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.circuit.summary import of_circuit
 from rebinding.experiments.roles.summary import of_group
 from rebinding.simulate.worlds import World, read_world, scale_spreads, world
 from rebinding.study.study import Study
+from rebinding.verdicts.estimates import Array
 from tests.simulate.studies import make_study, row
 
 HARDER = Path(__file__).with_name("harder")

@@ -32,9 +32,9 @@ from rebinding.experiments.binding.directions import KINDS, KeyKind
 from rebinding.paper.circuit import Head
 from rebinding.paper.procedure import BindingConventions
 from rebinding.verdicts import require, slot_mass
+from rebinding.verdicts.estimates import Array
 from rebinding.verdicts.gates import LEAST_MASS
 
-Array: TypeAlias = npt.NDArray[np.float64]
 ReadoutKinds: TypeAlias = Sequence[KeyKind] | Literal["tied"]
 When: TypeAlias = Literal["before", "after"]
 WHEN: tuple[When, When] = ("before", "after")

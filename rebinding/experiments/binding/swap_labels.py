@@ -22,7 +22,7 @@ from torch import Tensor
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.experiments.binding.directions import edit_keys, read_vectors
 from rebinding.experiments.binding.measure import run_variants
-from rebinding.experiments.binding.summary import EPS, Array, by_unit
+from rebinding.experiments.binding.summary import EPS, by_unit
 from rebinding.experiments.prompts import DIRECTIONS_ID, Stories
 from rebinding.experiments.tokens import positions, prompt_blocks
 from rebinding.paper.circuit import Circuit, Head
@@ -32,6 +32,7 @@ from rebinding.surgery.sites import Scope
 from rebinding.task.boxes import labels_of
 from rebinding.task.designs import Design
 from rebinding.task.prompts import AnswerRule, Encoded
+from rebinding.verdicts.estimates import Array
 
 if TYPE_CHECKING:
     from rebinding.experiments.workbench import Workbench

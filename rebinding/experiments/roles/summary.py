@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles.request import WHOLE_GROUP, WORDS
-
-Array: TypeAlias = npt.NDArray[np.float64]
+from rebinding.verdicts.estimates import Array
 
 
 def effects(evidence: Evidence) -> pd.DataFrame:

@@ -26,11 +26,11 @@ from scipy import stats
 from rebinding.evidence import Evidence
 from rebinding.experiments.search.graph import Node
 from rebinding.task.prompts import spread
+from rebinding.verdicts.estimates import Array
 
 NOTHING = 0.1
 """An effect below this share of the head's effect at its strongest place counts as none."""
 
-Array: TypeAlias = npt.NDArray[np.float64]
 Functions: TypeAlias = Mapping[int, Mapping[str, str]]
 """Prompt -> place -> function, for places with a function."""
 Strata: TypeAlias = Mapping[int, int]

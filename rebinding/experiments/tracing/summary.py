@@ -14,9 +14,9 @@ from rebinding.evidence.evidence import cache_by_evidence
 from rebinding.experiments.tracing.request import SpanName, before_the_answer
 from rebinding.paper.claim import margin_of
 from rebinding.paper.procedure import TracingConventions
+from rebinding.verdicts.estimates import Array
 from rebinding.verdicts.gates import Gate, requirement
 
-Array: TypeAlias = npt.NDArray[np.float64]
 MOST_CHANGE = 0.5
 Measure: TypeAlias = Literal["hit", "hit_with_counterfactual"]
 
