@@ -19,7 +19,7 @@ from rebinding.experiments.binding.summary import per_example
 from rebinding.learned.shelf import parse
 from rebinding.report.figures.binding import dot
 from rebinding.report.figures.figure import DPI, LETTERING, OKABE_ITO
-from rebinding.report.folder import Model, ReportedRun, read
+from rebinding.report.folder import ReportedModel, ReportedRun, read
 from rebinding.verdicts.judgement import RUN, Judgement
 
 SHIFTS = {"q": ("query", "blue"), "k_both": ("keys", "vermillion"), "qk": ("both", "black")}
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(path, *table(run), sep="\n")
 
 
-def learned(run: ReportedRun) -> list[Model]:
+def learned(run: ReportedRun) -> list[ReportedModel]:
     """The models of a run, without the run itself, which has rows of its own."""
     return [model for model in run.models if model.name != RUN]
 
@@ -53,7 +53,7 @@ def short_name(model: str) -> str:
 
 
 @mpl.rc_context(LETTERING)
-def signature_figure(models: Sequence[Model]) -> Figure:
+def signature_figure(models: Sequence[ReportedModel]) -> Figure:
     """A line per model, a panel per procedure: how far each shift turns the attention of group B, in nats."""
     figure = Figure(figsize=(9, 0.8 + 0.5 * len(models)), layout="constrained")
     for axes, variation in zip(figure.subplots(1, len(VARIATIONS), sharey=True), VARIATIONS, strict=True):
@@ -76,7 +76,7 @@ def signature_figure(models: Sequence[Model]) -> Figure:
     return figure
 
 
-def find_binding(model: Model, variation: str) -> Evidence | None:
+def find_binding(model: ReportedModel, variation: str) -> Evidence | None:
     """The evidence of the shifts on group B, at the token that the released code reads."""
     return model.find_largest_evidence(BINDING, variation=variation, cut=None)
 

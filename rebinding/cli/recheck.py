@@ -11,7 +11,7 @@ from pathlib import Path
 from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.experiments.recheck import Compared, RecheckError, draw, is_comparable, most_false, recheck
 from rebinding.experiments.workbench import Workbench
-from rebinding.report.folder import Model, read
+from rebinding.report.folder import ReportedModel, read
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
@@ -46,7 +46,7 @@ def run_recheck(folder: Path, options: RecheckOptions) -> int:
     return 1 if any(result.is_false or result.part_false for result in compared) else 0
 
 
-def find_model(folder: Path, name: str | None) -> Model:
+def find_model(folder: Path, name: str | None) -> ReportedModel:
     """The model of a report: the only one, whatever it is called here, or the one with this name or alias."""
     models = [model for model in read(folder).models if "fingerprint" in model.about]
     wanted = name if name is None else name.partition("=")[0]
@@ -57,7 +57,7 @@ def find_model(folder: Path, name: str | None) -> Model:
     return chosen[0]
 
 
-def open_model(model: Model, name: str, dtype: str, device: str) -> Callable[[Request], Workbench]:
+def open_model(model: ReportedModel, name: str, dtype: str, device: str) -> Callable[[Request], Workbench]:
     """The workbench of each request on the weights that the report names; other weights are refused."""
     spec = parse_model(name)
     case = ModelUnderTest(spec, Settings((spec,), dtype=None if spec.fixed_dtype else dtype, device=device))
@@ -83,7 +83,7 @@ def false_line(result: Compared) -> str:
     return f"differs: row {result.drawn.row} of {result.drawn.name}: {size}"
 
 
-def lines(model: Model, compared: list[Compared], seed: int) -> Iterator[str]:
+def lines(model: ReportedModel, compared: list[Compared], seed: int) -> Iterator[str]:
     """What was compared, what differed, and what a sample of this size can say."""
     evidence = model.evidence
     comparable = {name: piece for name, piece in evidence.items() if is_comparable(piece)}

@@ -25,7 +25,7 @@ from rebinding.experiments.paths.request import PATHS
 from rebinding.experiments.roles.request import ROLES
 from rebinding.experiments.tracing.request import TRACING
 from rebinding.paper.procedure import EARLY
-from rebinding.report.folder import Model, ReportedRun
+from rebinding.report.folder import ReportedModel, ReportedRun
 from rebinding.verdicts.judgement import Judgement
 
 
@@ -35,19 +35,19 @@ class ProcedureDifference:
 
     this_run: str
     published: str
-    applies: Callable[[ReportedRun, Model], bool]
+    applies: Callable[[ReportedRun, ReportedModel], bool]
 
 
-def has_evidence(*kinds: Kind) -> Callable[[ReportedRun, Model], bool]:
+def has_evidence(*kinds: Kind) -> Callable[[ReportedRun, ReportedModel], bool]:
     """A condition: the model has evidence of one of these kinds."""
     return lambda run, model: any(model.find_evidence(kind) for kind in kinds)
 
 
-def _is_planted(run: ReportedRun, model: Model) -> bool:
+def _is_planted(run: ReportedRun, model: ReportedModel) -> bool:
     return model.about.get("kind") == "planted"
 
 
-def _uses_balanced_means(run: ReportedRun, model: Model) -> bool:
+def _uses_balanced_means(run: ReportedRun, model: ReportedModel) -> bool:
     ablated = has_evidence(ABLATION, PRUNING)
     return ablated(run, model) and model.about.get("mean_set") == "counterbalanced"
 
@@ -308,7 +308,7 @@ def _number(row: Judgement) -> str:
     return f"{row.measured:.4g}{interval} n={row.n}"
 
 
-def _model_fields(model: Model) -> Mapping[str, Any]:
+def _model_fields(model: ReportedModel) -> Mapping[str, Any]:
     return {name: model.about.get(name) for name in MODEL_FIELDS}
 
 

@@ -19,7 +19,6 @@ from rebinding.evidence.evidence import read_table
 from rebinding.evidence.request import Facet
 from rebinding.experiments.circuit.request import PRUNING
 from rebinding.paper.numbers import PublishedNumber, numbers
-from rebinding.report.figures.figure import has_facets
 from rebinding.report.files import CLAIMS, DERIVED_FIELDS, EVIDENCE, RERUN_HINT, SAMPLES, ReportError, parse
 from rebinding.report.summary import Summary, sort_rows, summarise
 from rebinding.verdicts.judgement import Judgement
@@ -52,8 +51,14 @@ def _of_paper(alias: str | None) -> Mapping[str, PublishedNumber]:
     return {quantity: number for (quantity, _, model), number in by_name if alias and model == alias}
 
 
+def has_facets(evidence: Evidence, kind: Kind, **facets: Facet) -> bool:
+    """Whether evidence is of this kind, and its request has these facets."""
+    own = evidence.settings["facets"]
+    return evidence.experiment == kind.name and all(own.get(name) == value for name, value in facets.items())
+
+
 @dataclass(frozen=True, eq=False)
-class Model:
+class ReportedModel:
     """A model of a run: its description (`about`), and its evidence, read on first use."""
 
     number: int
@@ -111,7 +116,7 @@ class ReportedRun:
 
     settings: Mapping[str, Any]
     software: Mapping[str, str]
-    models: tuple[Model, ...]
+    models: tuple[ReportedModel, ...]
     claims: tuple[Judgement, ...]
     remaining: int = 0
 
@@ -130,7 +135,7 @@ def read(folder: Path) -> ReportedRun:
             f"{folder} holds no {CLAIMS}: give a folder that was made with `pytest claims --report {folder}`"
         )
     content = parse(path)
-    models = tuple(Model(number, about, folder) for number, about in enumerate(_models(content)))
+    models = tuple(ReportedModel(number, about, folder) for number, about in enumerate(_models(content)))
     _refuse_missing(folder, models)
     rows = [{name: value for name, value in row.items() if name not in DERIVED_FIELDS} for row in content["claims"]]
     claims = tuple(_with_samples(folder, [Judgement.read(row) for row in rows]))
@@ -146,7 +151,7 @@ def _models(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [described.get(name, {"name": name}) for name in names]
 
 
-def _refuse_missing(folder: Path, models: Sequence[Model]) -> None:
+def _refuse_missing(folder: Path, models: Sequence[ReportedModel]) -> None:
     paths = [path for model in models for path in model.files.values()]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:

@@ -12,7 +12,7 @@ from textwrap import shorten
 from types import MappingProxyType
 
 from rebinding.paper.headlines import HEADLINES, Headline
-from rebinding.report.folder import Model, ReportedRun
+from rebinding.report.folder import ReportedModel, ReportedRun
 from rebinding.report.summary import ModelSummary, Summary
 from rebinding.verdicts.headline import ALONE, HeadlineVerdict, find_deciding_row, verdict_of_all
 from rebinding.verdicts.judgement import Judgement
@@ -142,7 +142,7 @@ def explain_mechanisms(run: ReportedRun) -> Explanation:
     return Explanation(notes, tuple(summary.name for model, summary in pairs if _is_trained(model, summary)))
 
 
-def _is_trained(model: Model, summary: ModelSummary) -> bool:
+def _is_trained(model: ReportedModel, summary: ModelSummary) -> bool:
     """Whether the project or its user taught the model the task, so that the paper asserts nothing of it."""
     return model.about.get("kind") in TRAINED_KINDS and all(row.expected is None for row in summary.rows)
 

@@ -24,7 +24,7 @@ from rebinding.evidence.store import Store
 from rebinding.report.compare import find_differences
 from rebinding.report.figures.draw import FIGURES, draw_all
 from rebinding.report.figures.figure import FigureSpec
-from rebinding.report.folder import Model, ReportedRun, read
+from rebinding.report.folder import ReportedModel, ReportedRun, read
 from rebinding.report.headline import explain_mechanisms, headline_table
 from rebinding.report.shapes import HEIGHT, WIDTH, Histogram, Strip, format_number, histogram, strip
 from rebinding.report.summary import LETTERS, MARKS, MEANINGS, SECTIONS, ModelSummary, Section, format_count, sort_rows
@@ -36,7 +36,7 @@ from rebinding.verdicts.judgement import Judgement
 class MatrixCell:
     """A claim on one model."""
 
-    model: Model
+    model: ReportedModel
     summary: ModelSummary
     judgement: Judgement
     strip: Strip | None
@@ -60,7 +60,7 @@ class Picture:
 
     id: str
     spec: FigureSpec
-    model: Model
+    model: ReportedModel
     svg: Markup | None
     box: str = ""
 
@@ -97,7 +97,7 @@ def parts(run: ReportedRun, pictures: Pictures) -> Iterator[PageSection]:
 
 def _pairs(run: ReportedRun, entries: Sequence[ClaimEntry]) -> tuple[PromptPair, ...]:
     """The prompts of a section's experiments: each text once per model, with all experiments that used it."""
-    by_model: dict[str, tuple[Model, list[str]]] = {}
+    by_model: dict[str, tuple[ReportedModel, list[str]]] = {}
     for cell in (cell for entry in entries for cell in entry.cells if cell.judgement.evidence):
         by_model.setdefault(cell.model.name, (cell.model, []))[1].extend(cell.judgement.evidence)
     return tuple(pair for model, labels in by_model.values() for pair in pairs(model, labels))
@@ -130,7 +130,7 @@ def make_entry(run: ReportedRun, id: str, pictures: Pictures) -> ClaimEntry:
     return ClaimEntry(id, cells[0].judgement, tuple(cells))
 
 
-def make_cell(model: Model, summary: ModelSummary, row: Judgement, pictures: Pictures) -> MatrixCell:
+def make_cell(model: ReportedModel, summary: ModelSummary, row: Judgement, pictures: Pictures) -> MatrixCell:
     """One claim on one model, with the figures that rest on its evidence."""
     evidence = [model.evidence[label] for label in row.evidence if label in model.evidence]
     figures = tuple(
@@ -149,7 +149,7 @@ PAGE = "index.html"
 class PageCard:
     """A model at the top of the page."""
 
-    model: Model
+    model: ReportedModel
     summary: ModelSummary
     listing: Listing
 

@@ -24,7 +24,7 @@ from rebinding.experiments.circuit.request import PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.paper.numbers import ALIASES, checkpoint, circuit
 from rebinding.report.figures.figure import Interval, interval_of, over_prompts
-from rebinding.report.folder import Model, ReportedRun, paper_text, printed_text
+from rebinding.report.folder import ReportedModel, ReportedRun, paper_text, printed_text
 from rebinding.report.shapes import format_number
 
 SEEDS: Mapping[str, str] = {
@@ -63,12 +63,12 @@ class Listing:
         return sum(piece.seconds for piece in self.pieces)
 
 
-def list_evidence(model: Model) -> Listing:
+def list_evidence(model: ReportedModel) -> Listing:
     """Every piece of evidence of a model, by name."""
     return Listing(tuple(describe_evidence(model, name, evidence) for name, evidence in sorted(model.evidence.items())))
 
 
-def describe_evidence(model: Model, name: str, evidence: Evidence) -> ProvenanceLine:
+def describe_evidence(model: ReportedModel, name: str, evidence: Evidence) -> ProvenanceLine:
     """One piece. Its prompts are those that have rows, not those that were searched for them."""
     entry = model.about["evidence"][name]
     ids = sorted({int(id) for id in evidence.rows.get("prompt", ())})
@@ -88,7 +88,7 @@ def describe_evidence(model: Model, name: str, evidence: Evidence) -> Provenance
 class PromptPair:
     """The first prompts of some experiments. The two texts differ in every second piece."""
 
-    model: Model
+    model: ReportedModel
     id: int
     original: tuple[str, ...]
     counterfactual: tuple[str, ...] | None
@@ -96,7 +96,7 @@ class PromptPair:
     """The kinds of evidence that begin with this pair."""
 
 
-def pairs(model: Model, labels: Iterable[str]) -> tuple[PromptPair, ...]:
+def pairs(model: ReportedModel, labels: Iterable[str]) -> tuple[PromptPair, ...]:
     """The first pairs of the evidence with these labels, each once; pairs with a counterfactual first."""
     entries = model.about.get("evidence", {})
     kinds_by_pair: dict[tuple[Any, ...], dict[str, None]] = {}
@@ -163,7 +163,7 @@ def accuracies(run: ReportedRun) -> Table:
     """Accuracies of the full model, the circuit and random circuits, and the number of heads."""
     names = ("accuracy.full", "accuracy.circuit", "accuracy.random")
 
-    def measured_cells(model: Model) -> tuple[str, ...]:
+    def measured_cells(model: ReportedModel) -> tuple[str, ...]:
         circuit_heads = {tuple(head[1:]) for head in model.about.get("circuit", [])}
         total = int(model.about.get("layers", 0)) * int(model.about.get("heads", 0))
         return (*_ablation_cells(run, model, "hit"), f"{len(circuit_heads)} / {total}" if circuit_heads else "")
@@ -190,7 +190,7 @@ def margins(run: ReportedRun) -> Table:
     """Margins and logits of the answer."""
     places = [(measure, variant) for measure in ("margin", "logit") for variant in ("full", "circuit", "random")]
 
-    def measured_cells(model: Model) -> tuple[str, ...]:
+    def measured_cells(model: ReportedModel) -> tuple[str, ...]:
         return (*_ablation_cells(run, model, "margin"), *_ablation_cells(run, model, "label_logit"))
 
     def printed_cells(numbers: Mapping[str, str]) -> tuple[str, ...]:
@@ -283,7 +283,7 @@ def heads(run: ReportedRun) -> Table:
     )
 
 
-def name_source(model: Model) -> str:
+def name_source(model: ReportedModel) -> str:
     """The source of the numbers that a model is compared with: the paper, or the weights of a planted model."""
     return "predicted" if model.about.get("kind") == "planted" else "printed"
 
@@ -296,7 +296,7 @@ def _by_group(circuit_heads: Iterable[tuple[str, int, int, str]]) -> tuple[str, 
 
 def _rows(
     run: ReportedRun,
-    measured_cells: Callable[[Model], tuple[str, ...]],
+    measured_cells: Callable[[ReportedModel], tuple[str, ...]],
     printed_cells: Callable[[Mapping[str, str]], tuple[str, ...]],
     required_number: str,
 ) -> Iterator[TableRow]:
@@ -316,7 +316,7 @@ def _other_aliases(run: ReportedRun) -> Sequence[str]:
     return [alias for alias in ALIASES if alias not in aliases]
 
 
-def _ablation_cells(run: ReportedRun, model: Model, measure: str) -> tuple[str, ...]:
+def _ablation_cells(run: ReportedRun, model: ReportedModel, measure: str) -> tuple[str, ...]:
     """Full model, circuit and random circuits, on the evidence of the claim about the circuit's accuracy."""
     rows = (row for row in run.summary.find_model(model.name).rows if row.id == "circuit.recovers_accuracy")
     labels = {label for row in rows for label in row.evidence}

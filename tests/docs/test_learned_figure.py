@@ -12,7 +12,7 @@ import pytest
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import QK, K, Q
 from rebinding.experiments.binding.summary import summary
-from rebinding.report.folder import Model, ReportedRun
+from rebinding.report.folder import ReportedModel, ReportedRun
 from tests.experiments.binding.setup import random_model
 from tests.report.folders import make_row
 
@@ -57,7 +57,7 @@ def test_the_table_has_a_verdict_and_an_estimate_per_model() -> None:
         make_row("binding.families_differ", "the run as a whole", headline=5, verdict="INCONCLUSIVE", reason="why"),
     )
     names = (SMOLLM2, GEMMA, "the run as a whole")
-    models = tuple(Model(number, {"name": name}, Path()) for number, name in enumerate(names))
+    models = tuple(ReportedModel(number, {"name": name}, Path()) for number, name in enumerate(names))
     assert [model.name for model in learned.learned(ReportedRun({}, {}, models, rows))] == [SMOLLM2, GEMMA]
     assert list(learned.table(ReportedRun({}, {}, models, rows))) == [
         "| row | `smollm2-all-0` | `gemma3-270m-all-1` |",

@@ -13,14 +13,14 @@ import pytest
 from rebinding.experiments.paths.request import PATHS
 from rebinding.paper.numbers import ALIASES, checkpoint
 from rebinding.report.figures.circuits import LINKS, draw_links, strength
-from rebinding.report.folder import Model, read
+from rebinding.report.folder import ReportedModel, read
 from rebinding.report.page import html
 from rebinding.report.tables import heads
 from tests.report.folders import make, make_link, make_row
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Model:
+def model(tmp_path: Path) -> ReportedModel:
     return read(make(tmp_path / "r", [make_row()])).models[0]
 
 
@@ -42,7 +42,7 @@ def test_strength_is_the_sum_over_heads() -> None:
     assert strength(both, [(3, 0), (3, 1)]).mean == pytest.approx(9.0, abs=1e-12)
 
 
-def test_an_arrow_shows_its_measured_strength(model: Model) -> None:
+def test_an_arrow_shows_its_measured_strength(model: ReportedModel) -> None:
     """With the group alone as sender; discovery's scores of all heads are no strength of a link."""
     texts = texts_of_diagram(model)
     assert sum(text.endswith("not measured") for text in texts) == len(LINKS) - 1
@@ -54,7 +54,7 @@ def test_an_arrow_shows_its_measured_strength(model: Model) -> None:
     assert draw_links(model) is None
 
 
-def test_the_controlled_run_of_a_link_is_shown(model: Model) -> None:
+def test_the_controlled_run_of_a_link_is_shown(model: ReportedModel) -> None:
     """The published procedure runs links too: other heads frozen or not, and with another noise."""
     link = next(piece for piece in model.find_evidence(PATHS).values() if piece.settings["facets"].get("senders") == 1)
     conventions = {

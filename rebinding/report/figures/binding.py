@@ -13,16 +13,8 @@ from matplotlib.figure import Figure
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.request import BINDING
 from rebinding.experiments.binding.summary import ReadoutKinds, per_example, per_head
-from rebinding.report.figures.figure import (
-    LETTERING,
-    OKABE_ITO,
-    FigureSpec,
-    ReportedModel,
-    cut_label,
-    over_prompts,
-    readable,
-    shows,
-)
+from rebinding.report.figures.figure import LETTERING, OKABE_ITO, FigureSpec, cut_label, over_prompts, readable, shows
+from rebinding.report.folder import ReportedModel
 
 MAIN = ("q", "k_both", "qk")
 PANELS = {"dR": "change of log attention ratio", "dlogit": "change of logit margin", "switch": "share that switches"}

@@ -26,12 +26,12 @@ from rebinding.report.figures.figure import (
     SMALLEST,
     FigureSpec,
     Interval,
-    ReportedModel,
     heads_by_group,
     interval_of,
     readable,
     shows,
 )
+from rebinding.report.folder import ReportedModel
 
 COMPONENTS = {
     "q": OKABE_ITO["blue"],

@@ -29,7 +29,7 @@ from rebinding.evidence.sources import code_hash
 from rebinding.evidence.store import Note, Store
 from rebinding.report.figures import binding, circuits, roles, tracing
 from rebinding.report.figures.figure import FigureSpec
-from rebinding.report.folder import Model
+from rebinding.report.folder import ReportedModel
 
 METADATA_TAGS = re.compile(
     r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", flags=re.DOTALL
@@ -86,7 +86,7 @@ def share_limits(figures: Sequence[Figure | None], axis: Literal["", "x", "y"]) 
 
 
 STORE_NAME = "figures"
-Group: TypeAlias = Sequence[tuple[Model, str]]
+Group: TypeAlias = Sequence[tuple[ReportedModel, str]]
 """Models with the ids of their figures."""
 
 
@@ -109,7 +109,9 @@ class Svg:
     box: str
 
 
-def draw_all(spec: FigureSpec, models: Sequence[Model], names: Sequence[str], store: Store | None) -> list[Svg | None]:
+def draw_all(
+    spec: FigureSpec, models: Sequence[ReportedModel], names: Sequence[str], store: Store | None
+) -> list[Svg | None]:
     """The figure of every model under its id; None for a model without evidence for it. Figures that share a scale are
     drawn together, because each affects the limits of the others."""
     pairs = list(zip(models, names, strict=True))
@@ -148,7 +150,7 @@ def _as_note(draw: Callable[[], list[Svg | None]]) -> Callable[[], Note]:
     return make_note
 
 
-def _content(model: Model) -> dict[str, Any]:
+def _content(model: ReportedModel) -> dict[str, Any]:
     """Everything that a figure can read, without durations."""
     about = {name: value for name, value in model.about.items() if name != "evidence"}
     return {"about": about, "evidence": model.digests}

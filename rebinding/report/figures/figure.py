@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,45 +17,11 @@ import pandas as pd
 
 from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.request import Facet
+from rebinding.report.folder import ReportedModel, has_facets
 from rebinding.verdicts import estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-class ReportedModel(Protocol):
-    """A model of a report: its description and its evidence."""
-
-    @property
-    def about(self) -> Mapping[str, Any]: ...
-
-    @property
-    def printed_numbers(self) -> Mapping[str, float]:
-        """The numbers that the model is compared with, by quantity, such as `binding.q.dR`."""
-        ...
-
-    @property
-    def stages(self) -> Mapping[str, Evidence]:
-        """The evidence of each stage of our own discovery, by group."""
-        ...
-
-    def discovered_circuit(self) -> list[tuple[str, int, int, str]]:
-        """The circuit that our own discovery finds, before pruning: group, layer, head, role."""
-        ...
-
-    def find_evidence(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
-        """The evidence of a kind whose requests have these facets, by label."""
-        ...
-
-    def find_largest_evidence(self, kind: Kind, **facets: Facet) -> Evidence | None:
-        """The evidence among `find_evidence(kind, **facets)` that rests on most units; None if there is none."""
-        ...
-
-
-def has_facets(evidence: Evidence, kind: Kind, **facets: Facet) -> bool:
-    """Whether evidence is of this kind, and its request has these facets."""
-    own = evidence.settings["facets"]
-    return evidence.experiment == kind.name and all(own.get(name) == value for name, value in facets.items())
 
 
 @dataclass(frozen=True)

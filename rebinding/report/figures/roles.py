@@ -21,12 +21,12 @@ from rebinding.report.figures.figure import (
     OKABE_ITO,
     SMALLEST,
     FigureSpec,
-    ReportedModel,
     cut_label,
     over_prompts,
     readable,
     shows,
 )
+from rebinding.report.folder import ReportedModel
 
 MODE_TITLES = {"published": "as released", "paper": "as the text says", "own_role": "controlled"}
 """Titles of the modes of patching, in the order of drawing."""

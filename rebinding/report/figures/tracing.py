@@ -34,10 +34,10 @@ from rebinding.report.figures.figure import (
     SITE_COLOURS,
     SMALLEST,
     FigureSpec,
-    ReportedModel,
     readable,
     shows,
 )
+from rebinding.report.folder import ReportedModel
 from rebinding.task.designs import ModeName
 
 PanelName: TypeAlias = Literal["reference_box", "swap_target_box", "object"]

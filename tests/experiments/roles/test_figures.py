@@ -10,7 +10,7 @@ import pytest
 from rebinding.experiments.roles.request import SINGLE_HEADS
 from rebinding.experiments.roles.summary import group_effects
 from rebinding.report.figures.roles import _bars, role_bars
-from rebinding.report.folder import Model
+from rebinding.report.folder import ReportedModel
 from tests.experiments.binding.setup import random_model
 from tests.experiments.roles.test_roles import run
 
@@ -38,7 +38,7 @@ def test_evidence_of_single_heads_has_no_bars() -> None:
         str(number): replace(piece, settings=piece.settings | {"facets": {**facets, **more, "pairs": pairs}})
         for number, (piece, pairs, more) in enumerate([*whole, single])
     }
-    model = Model(1, {"name": "made up"}, Path())
+    model = ReportedModel(1, {"name": "made up"}, Path())
     model.__dict__["evidence"] = pieces  # a cached property
     bars = _bars(model, facets)
     assert bars is not None
