@@ -269,8 +269,8 @@ def _within_mask(edit: LayerEdit, recording: RecordedRun) -> Tensor:
     if bool((opens & ~is_visible).any()):
         raise SurgeryError(
             f"the value of an edit at {edit.site!r}, layer {edit.layer} opens keys that the query cannot see (later"
-            f" tokens, or tokens out of the window); give them {'torch.finfo(dtype).min' if is_set_score else '0'}, or"
-            " give a number, which goes to visible keys only"
+            " tokens, or tokens outside of the window); give them"
+            f" {'torch.finfo(dtype).min' if is_set_score else '0'}, or give a number, which goes to visible keys only"
         )
     if edit.site == "scores" and bool(((value == -torch.inf) | ~is_visible).all(dim=-1).any()):
         raise SurgeryError(

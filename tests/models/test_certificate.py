@@ -15,8 +15,8 @@ from rebinding.models import check, load
 from rebinding.models.probe import Allowance
 from rebinding.models.reference import CELLS, Cell
 from rebinding.paper.certificate import Certificate
-from rebinding.surgery import Anatomy, Edit, Read, RecordedRun, SurgeryError, TorchSurgeon, derive
-from rebinding.surgery.sites import head_table
+from rebinding.surgery import Anatomy, RecordedRun, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery.layers import LayerEdit, LayerRead
 from tests.models.census import build
 from tests.surgery.models import FAMILIES, Family, tiny
 
@@ -81,16 +81,18 @@ class FaultySurgeon(TorchSurgeon):
         model: Any,
         anatomy: Anatomy,
         *,
-        change_edit: Callable[[Edit], Edit | None] = lambda edit: edit,
-        change_value: Callable[[Tensor, Read], Tensor] = lambda value, read: value,
+        change_edit: Callable[[LayerEdit], LayerEdit | None] = lambda edit: edit,
+        change_value: Callable[[Tensor, LayerRead], Tensor] = lambda value, read: value,
     ) -> None:
         super().__init__(model, anatomy)
         self.change_edit, self.change_value = change_edit, change_value
 
-    def run(self, recording: RecordedRun, edits: Sequence[Edit], reads: Sequence[Read], **options: Any) -> list[Tensor]:
+    def run_by_layer(
+        self, recording: RecordedRun, edits: Sequence[LayerEdit], reads: Sequence[LayerRead], **options: Any
+    ) -> list[Tensor]:
         self.attention = options.get("attention", "live")
         made = [changed for edit in edits if (changed := self.change_edit(edit)) is not None]
-        values = super().run(recording, made, reads, **options)
+        values = super().run_by_layer(recording, made, reads, **options)
         return [self.change_value(value, read) for value, read in zip(values, reads, strict=True)]
 
 
@@ -109,7 +111,7 @@ def wrong_sites(certificate: Certificate) -> set[str]:
     return {result.site for result in certificate.sites if result.deviation > 1}
 
 
-def is_at(edit: Edit, cell: Cell) -> bool:
+def is_at(edit: LayerEdit, cell: Cell) -> bool:
     """Whether an edit is one of a cell, with attention live or frozen."""
     return edit.mode == "add" and (edit.site, edit.scope) == (cell.site, cell.scope) and edit.value.abs().max() > 1e-6
 
@@ -123,11 +125,12 @@ def test_a_surgeon_that_forgets_a_site_is_named(cell: Cell) -> None:
 
 @pytest.mark.parametrize("cell", [cell for cell in LIVE if cell.site in ("q", "k_rot", "pattern", "z", "v")], ids=str)
 def test_a_surgeon_that_edits_another_head_is_named(cell: Cell) -> None:
-    def shift_heads(edit: Edit) -> Edit:
+    def shift_heads(edit: LayerEdit) -> LayerEdit:
         if not is_at(edit, cell):
             return edit
         count = 2 if cell.scope == "group" else 6
-        return replace(edit, head=[(layer, (head + 1) % count) for layer, head in head_table(edit.head)[0].tolist()])
+        assert edit.heads is not None
+        return replace(edit, heads=(edit.heads + 1) % count)
 
     certificate = certify_faulty(change_edit=shift_heads)
     assert wrong_sites(certificate) - {f"{cell.site} frozen"} == {str(cell)}
@@ -145,7 +148,7 @@ def test_a_surgeon_that_drops_the_last_token_is_named() -> None:
     """Its results there are those of the token before."""
     _, anatomy = model_and_anatomy()
 
-    def drop(value: Tensor, read: Read) -> Tensor:
+    def drop(value: Tensor, read: LayerRead) -> Tensor:
         is_final = (read.site, read.layer) == ("resid", anatomy.n_layers)
         return torch.cat([value[:, :-1], value[:, -2:-1]], dim=1) if is_final and value.shape[1] > 1 else value
 
@@ -182,7 +185,7 @@ def test_nan_is_a_deviation() -> None:
 
 @pytest.mark.parametrize(("error", "is_passed"), [(SurgeryError("no such site"), True), (KeyError("q"), False)])
 def test_a_refusal_is_a_gap_and_another_error_a_failure(error: Exception, is_passed: bool) -> None:
-    def refuse(edit: Edit) -> Edit:
+    def refuse(edit: LayerEdit) -> LayerEdit:
         if (edit.site, edit.layer) == ("q", 2):
             raise error
         return edit

@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "give the clean run back",
         f"{EXPERIMENTS}/tracing/maps.py",
-        "logits[:, patched, column] = values[:, :, 0].cpu().transpose(0, 1)",
+        "logits[:, patched, column] = values.cpu().transpose(0, 1)",
         "logits[:, patched, column] = base[:, None]",
         make_cells(POINTER, "tracing.boxes_emerge_after_swap.controlled", "tracing.object_direct.controlled"),
     ),
@@ -82,8 +82,8 @@ MUTANTS = (
     Mutant(
         "read the wrong position",
         f"{EXPERIMENTS}/binding/measure.py",
-        '    readout = positions(cases.prompts, "readout")[cases.source][:, None]\n    return',
-        '    readout = positions(cases.prompts, "readout")[cases.source][:, None] - 1\n    return',
+        "    readout = (readout if source is None else readout[source])[:, None]",
+        "    readout = (readout if source is None else readout[source])[:, None] - 1",
         make_cells(POINTER, "binding.q_redirects", "binding.table.k_both.dR"),
     ),
     Mutant(
