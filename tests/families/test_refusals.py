@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from rebinding.surgery import Edit, Read, SurgeryError
+from rebinding.surgery import Edit, NothingEdited, Read, SurgeryError
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import HEADLESS, SITES, Site
 from tests.families.engines import make_surgeon
@@ -42,3 +44,20 @@ def test_heads_are_counted_by_layer() -> None:
     edit = Edit("z", torch.ones(14), at=[6], head=[(0, 0)])
     with pytest.raises(SurgeryError, match=r"must broadcast to \(3, 1, 1, 10\)"):
         surgeon.run(recording, [edit], [LAST])
+
+
+def test_heads_of_several_widths_are_read_and_written_together() -> None:
+    """Narrow heads end in zeros, which are no part of a head: what was read is written back, and more is refused."""
+    surgeon, recording = make_surgeon(RandomModel("gemma4_text_equal"))
+    widths = [parts.head_dim for parts in surgeon.anatomy.parts]
+    narrow, wide = widths.index(10), widths.index(14)
+    (together,) = surgeon.run(recording, [], [Read("z", at=6, head=[(wide, 0), (narrow, 1)])])  # (prompt, head, width)
+    for column, layer in enumerate((wide, narrow)):
+        (alone,) = surgeon.run(recording, [], [Read("z", at=6, head=(layer, column))])
+        assert torch.equal(together[:, column, : widths[layer]], alone)
+    assert not together[:, 1, 10:].any()
+    edit = Edit("z", together, at=6, head=[(wide, 0), (narrow, 1)])
+    with pytest.raises(NothingEdited):
+        surgeon.run(recording, [edit], [LAST])
+    with pytest.raises(SurgeryError, match=r"shape \(\d, 1, 1, 14\); it must broadcast to \(\d, 1, 1, 10\)"):
+        surgeon.run(recording, [replace(edit, value=together + 1)], [LAST])
