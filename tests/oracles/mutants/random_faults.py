@@ -1,246 +1,339 @@
-"""Mutation testing: the share of randomly drawn changes that the tests catch.
+"""Mutation testing: the share of randomly drawn changes that the everyday tests catch, and which test catches each.
 
-    tox -e mutation -- ROOM [--draw N] [--seed N] [--found FILE]
+    tox -e mutation -- [PACKAGE ...] [--draw N] [--seed N] [--map FILE] [--results FILE]
 
-The faults of `mutants.py` were thought up together with the cells that catch them. Here cosmic-ray makes the faults:
-another comparison, another sign, a constant off by one, a loop of no turns, a condition turned round. One fault is
-drawn for a place in the code, and places are drawn without regard to what they say. A fault is killed if the tests of
-its room fail, or else a cell of the truth table does. What ran too long counts as killed, and is counted apart.
+The faults of `mutants.py` were thought up together with the cells that catch them; these are drawn (`faults.py`). The
+call map (`calls.py`) is made first, by one run of all tests. A fault is tried on the tests that call the changed
+function, those of its package's folder first, then file by file, cheapest first, until one fails: the first killer.
+A place that runs at import is tried on the tests that call anything of the file, then of files that import it.
 
-Left out are places that no run reads (annotations), and replacements that can only be a type error (a bit shift for a
-sum): these would flatter the score.
+The same faults again, after the tests changed: `--mutants FILE` reads them from results, with a new map. Which faults
+only tests catch that are about to go: `--mutants RESULTS --without TEST ...` takes those whose first killer is among
+these tests (files, folders, node ids), and tries them on all others.
+
+A fault that no candidate catches survived, or is "capped" if `--seconds` left candidates out. What runs too long counts
+as killed, late. A test that reads what another computed is no candidate (`calls.py`), so a survivor is one of the map.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import contextlib
 import json
-import random
-import shlex
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tomllib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from types import MappingProxyType
+from time import monotonic
 from typing import Any
 
+import pytest
 from tqdm import tqdm
 
-from rebinding.study.model_spec import planted_models
+from tests.oracles.mutants.calls import PRODUCT, Function
+from tests.oracles.mutants.faults import PACKAGES, Fault, draw_faults, find_faults, key_of
 
 ROOT = Path(__file__).parents[3]
-OPERATORS = {
-    "core/AddNot", "core/NumberReplacer", "core/ZeroIterationForLoop", "core/ReplaceBreakWithContinue",
-    "core/ReplaceContinueWithBreak", "core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue",
-    "core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/ReplaceUnaryOperator_Delete_Not",
-    "core/ReplaceUnaryOperator_Delete_USub",
-    *(f"core/ReplaceBinaryOperator_{operator}" for operator in (
-        "Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "Pow_Mul", "FloorDiv_Mul", "Mod_Add", "BitOr_BitAnd",
-        "BitAnd_BitOr",
-    )),
-    *(f"core/ReplaceComparisonOperator_{operator}" for operator in (
-        "Eq_NotEq", "NotEq_Eq", "Lt_LtE", "Lt_Gt", "LtE_Lt", "LtE_GtE", "Gt_GtE", "Gt_Lt", "GtE_Gt", "GtE_LtE",
-        "Is_IsNot", "IsNot_Is",
-    )),
-}  # fmt: skip
-CELLS_ON = "llama"
-MEASURED = ("planted:pointer@llama",)
-"""Where evidence must be measured anew for every fault: a minute or two for all rows of one plant."""
-BY_HAND = "tests/oracles/by_hand/test_by_hand.py"
-BREAKING = "tests/study/test_gates.py"
-SLOWER = 5.0
-"""How many times as long as without a fault the tests may take before that is held against the fault."""
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+"""Faults that change no behaviour, each with the reason."""
+SUITE = ("tests", "--ignore=tests/wheel")
+SLOWER, START = 5.0, 60.0
+"""How many times as long as on the map tests may take, and seconds to start: more is held against the fault."""
+NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
+COLLECTION = "collection"
+"""The first killer of a fault with which the tests cannot be collected."""
+OUTCOMES = ("own tests", "other tests", COLLECTION, "late", "capped", "survived", "equivalent")
 
 
 @dataclass(frozen=True)
-class Room:
-    """Which code, which tests of it, and whether the cells that are asked after them may use evidence that is stored:
-    not where the code in question measures it, or draws the prompts that it is measured on."""
+class MappedTest:
+    """A test of the call map."""
 
-    code: tuple[str, ...]
-    tests: tuple[str, ...]
-    measures: bool = False
-    after: tuple[str, ...] = ()
-    """Tests that take longer than the cells, and are asked after them."""
+    name: str
+    seconds: float
+    calls: frozenset[Function]
+
+    @property
+    def file(self) -> str:
+        return self.name.partition("::")[0]
 
 
-ROOMS: Mapping[str, Room] = MappingProxyType(
-    {
-        "verdicts": Room(("rebinding/verdicts",), ("tests/verdicts",)),
-        "claims": Room(
-            ("claims",),
-            ("tests/paper/test_text_against_tables.py", "tests/claims/test_parts.py", "tests/claims/test_rules.py"),
-            after=("tests/oracles/by_hand/test_requests_page.py", BY_HAND),
-        ),
-        "study": Room(
-            ("rebinding/study",), ("tests/study", f"--ignore={BREAKING}"), measures=True,
-            after=(BREAKING, BY_HAND),
-        ),
-        "designs": Room(("rebinding/task",), ("tests/task",), measures=True),
-        "summaries": Room(tuple(f"rebinding/experiments/{experiment}/summary.py" for experiment in (
-            "binding", "circuit", "paths", "roles", "search", "tracing",
-        )), tuple(f"tests/experiments/{experiment}" for experiment in (
-            "attention", "binding", "roles", "tracing", "circuit/test_pruning.py", "search/test_summary.py",
-        )),
-        after=(BY_HAND,)),
-        "measuring": Room(tuple(f"rebinding/experiments/{experiment}" for experiment in (
-            "ablation.py", "attention.py", "static.py", "unedited.py",
-            "binding", "circuit", "paths", "roles", "tracing",
-        )), tuple(f"tests/experiments/{experiment}" for experiment in (
-            "attention", "binding", "roles", "tracing", "circuit",
-        )), measures=True,
-        after=(BY_HAND,)),
-    }
-)  # fmt: skip
+@dataclass(frozen=True)
+class CallMap:
+    """Tests that pass, in the order of a whole run, and what is called while they are collected."""
+
+    tests: tuple[MappedTest, ...]
+    collecting: frozenset[Function]
+
+    @classmethod
+    def read(cls, file: Path) -> CallMap:
+        lines = read_lines(file)
+        functions: list[Function] = [(line["function"][0], line["function"][1]) for line in lines if "function" in line]
+        tests = {
+            line["test"]: MappedTest(line["test"], line["seconds"], frozenset(functions[i] for i in line["calls"]))
+            for line in lines
+            if "test" in line and line["passed"]
+        }
+        collecting = tests.pop("").calls if "" in tests else frozenset[Function]()
+        return cls(tuple(tests.values()), collecting)
+
+    def candidates(self, fault: Fault, importers: Collection[str], without: Sequence[str] = ()) -> list[MappedTest]:
+        """The tests that may catch a fault, in the order in which they are asked: own folder first; those that call the
+        function, then its file, then files that import it; the cheapest file first, each in its own order."""
+        called = fault.file, fault.function
+        in_calls = fault.in_body and called not in self.collecting and any(called in test.calls for test in self.tests)
+        importing = frozenset(importers)
+
+        def group(test: MappedTest) -> tuple[bool, int, str] | None:
+            files = () if in_calls else {file for file, _ in test.calls}
+            near = (called in test.calls, fault.file in files, not importing.isdisjoint(files))
+            if True not in near or matches(test.name, without):
+                return None
+            return not matches(test.name, [own_folder(fault.package)]), near.index(True), test.file
+
+        groups: dict[tuple[bool, int, str], list[MappedTest]] = {}
+        for test in self.tests:
+            if (key := group(test)) is not None:
+                groups.setdefault(key, []).append(test)
+        order = sorted(groups, key=lambda key: (key[:2], sum(test.seconds for test in groups[key]), key[2]))
+        return [test for key in order for test in groups[key]]
+
+
+def own_folder(package: str) -> str:
+    return f"tests/{package.removeprefix('rebinding/')}"
+
+
+def matches(test: str, patterns: Iterable[str]) -> bool:
+    """Whether a node id is one of these folders, files, functions or node ids, or inside of one."""
+    return any(test == pattern or (test.startswith(pattern) and test[len(pattern)] in "/:[") for pattern in patterns)
+
+
+def limit_seconds(tests: Sequence[MappedTest], seconds: float) -> list[MappedTest]:
+    """The tests in their order, without those that would make it more; one at least."""
+    chosen, total = [*tests[:1]], sum(test.seconds for test in tests[:1])
+    for test in tests[1:]:
+        if total + test.seconds <= seconds:
+            chosen.append(test)
+            total += test.seconds
+    return chosen
+
+
+def find_importers(root: Path, file: str) -> set[str]:
+    """Files of the product with an import that has the name of this module, or of its package if that passes it on."""
+    path = Path(file)
+    package = path.parent / "__init__.py"
+    names = [path.stem] if path.name != "__init__.py" else [path.parent.name]
+    if path != package and re.search(rf"\b{path.stem}\b", (root / package).read_text("utf-8")):
+        names.append(path.parent.name)
+    pattern = re.compile(rf"^\s*(from|import) .*\b({'|'.join(names)})\b", re.MULTILINE)
+    paths = [found for part in PRODUCT for found in (root / part).rglob("*.py")]
+    return {found.relative_to(root).as_posix() for found in paths if pattern.search(found.read_text("utf-8"))}
+
+
+class Workspace:
+    """A copy of the tree to change, and runs of pytest in it, each with its own store and temporary files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree, self._temporary = folder / "tree", folder / "temporary"
+        self._times = count(1_000_000_000)
+        command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+        for name in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+            (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / name).is_file():
+                shutil.copy2(ROOT / name, self.tree / name)
+
+    def make_map(self, file: Path) -> None:
+        """Run every test once."""
+        part = file.with_suffix(".part")
+        if self._pytest([*SUITE, "--call-map", str(part)], None, sys.stderr.fileno()) not in (0, 1):
+            raise RuntimeError("the tests cannot be run without a fault")
+        part.replace(file)
+
+    def try_fault(self, fault: Fault, tests: Sequence[MappedTest]) -> Mapping[str, Any]:
+        """Change, test, put back."""
+        path, source = self.tree / fault.file, (self.tree / fault.file).read_bytes()
+        start = monotonic()
+        try:
+            self._write(path, fault.apply(source))
+            code, log = self._run_listed(tests, "-x")
+        finally:
+            self._write(path, source)
+        begun, failed = [{"test": COLLECTION}, *log][-1], [line for line in log if "reason" in line]
+        result: dict[str, Any] = {"outcome": "survived"}
+        if code is None:
+            result = {"outcome": "late", "killer": begun["test"]}
+        elif failed or code not in (0, NO_TESTS):
+            first = (failed or [begun])[0]
+            result = {"outcome": "killed", "killer": first["test"], "reason": first.get("reason", f"exit code {code}")}
+        return {**result, "tests": len(tests), "seconds": round(monotonic() - start, 1), "diff": fault.diff(source)}
+
+    def find_false_killers(self, tests: Sequence[MappedTest]) -> list[str]:
+        """Those that fail without a fault, in this order."""
+        _, log = self._run_listed(tests)
+        return [line["test"] for line in log if "reason" in line]
+
+    def _run_listed(self, tests: Sequence[MappedTest], *options: str) -> tuple[int | None, list[dict[str, Any]]]:
+        """The exit code (None if it took too long), and what the plugin wrote."""
+        file = self._temporary.with_suffix(".json")
+        file.write_text(json.dumps([test.name for test in tests]), "utf-8")
+        log = file.with_suffix(".log.jsonl")
+        log.unlink(missing_ok=True)
+        limit = SLOWER * sum(test.seconds for test in tests) + START
+        files = dict.fromkeys(test.file for test in tests)
+        with file.with_suffix(".output").open("wb") as output:
+            code = self._pytest([*files, *options, "--listed-tests", str(file)], limit, output.fileno())
+        return code, read_lines(log)
+
+    def _pytest(self, arguments: Sequence[str], limit: float | None, output: int) -> int | None:
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._temporary.mkdir()
+        environment = os.environ | {
+            "PYTHONPATH": str(self.tree), "TMPDIR": str(self._temporary),
+            "REBINDING_STORE": str(self._temporary / "store"),
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(self._temporary / "hypothesis"),
+        }  # fmt: skip
+        options = ["-q", "--hypothesis-seed=0", "-p", "no:cacheprovider", "-p", "tests.oracles.mutants.calls"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *arguments, *options], cwd=self.tree, env=environment, stdout=output,
+            stderr=output, start_new_session=True,
+        )  # fmt: skip
+        try:
+            return process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _write(self, path: Path, source: bytes) -> None:
+        """Each with a time of its own, since compiled files are matched by time and size."""
+        path.write_bytes(source)
+        os.utime(path, (next(self._times),) * 2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Change, test, put back; a line of JSON for each, so that a draw that was cut off goes on."""
+    """Draw, try, report; a line of JSON for each fault, so that a run that was cut off goes on."""
+    options = _options(arguments)
+    known = {fault.key: fault for fault in find_faults(ROOT)}
+    if options.mutants:
+        lines = [line for line in read_lines(options.mutants) if not options.without or _lost(line, options.without)]
+        faults = [known[key_of(line)] for line in lines if key_of(line) in known]
+        if len(faults) < len(lines):
+            print(f"{len(lines) - len(faults)} of {len(lines)} faults are not in this code", file=sys.stderr)
+    else:
+        faults = draw_faults(known.values(), options.draw, options.seed)
+    faults = [fault for fault in faults if fault.package in options.packages]
+    if options.list:
+        print("\n".join(json.dumps(fault.identity) for fault in faults))
+        return 0
+    done = {key_of(line) for line in read_lines(options.results)} | read_equivalent(EQUIVALENT).keys()
+    false_killers = _try([fault for fault in faults if fault.key not in done], options)
+    rows = {key_of(line): line for line in read_lines(options.results)}
+    drawn = [rows.get(fault.key, fault.identity) for fault in faults]
+    print("\n".join(report(drawn, read_equivalent(EQUIVALENT))))
+    print(*(f"fails without a fault too, so what it killed is open: {test}" for test in false_killers), sep="\n")
+    return bool(false_killers)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.oracles.mutants.random_faults", description=__doc__)
-    parser.add_argument("room", choices=ROOMS)
-    parser.add_argument("--draw", type=int, default=100, metavar="N", help="faults (default: 100)")
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"default: {', '.join(PACKAGES)}")
+    parser.add_argument("--draw", type=int, default=300, metavar="N", help="faults at least (default: 300)")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--found", type=Path, metavar="FILE", help="lines of JSON; continued if it is there")
-    parser.add_argument("--store", type=Path, metavar="DIR", help="evidence that is there already; a copy is taken")
+    parser.add_argument("--mutants", type=Path, metavar="FILE", help="faults of --list, or of earlier results")
+    parser.add_argument("--without", nargs="+", default=[], metavar="TEST", help="with --mutants: see above")
+    parser.add_argument("--list", action="store_true", help="print the faults, try none")
+    parser.add_argument("--map", type=Path, default="mutation-map.jsonl", metavar="FILE", help="made if it is missing")
+    parser.add_argument(
+        "--results", type=Path, default="mutation.jsonl", metavar="FILE", help="continued if it is there"
+    )
+    parser.add_argument("--seconds", type=float, default=120, metavar="N", help="of tests for a fault (default: 120)")
     options = parser.parse_args(arguments)
-    store = options.store.absolute() if options.store else None
-    results_file = (options.found or Path(f"mutation-{options.room}-{options.seed}.jsonl")).absolute()
-    room, known_faults = ROOMS[options.room], {line["fault"] for line in read_results(results_file)}
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        _copy(Path.cwd())
-        if store is not None:
-            shutil.copytree(store, "store")
-        limit = SLOWER * _baseline(bash(room, room.code[0]))
-        faults = sample_faults(room, options.draw, options.seed)
-        for fault in tqdm(
-            [candidate for candidate in faults if name_of(candidate) not in known_faults], desc=options.room
-        ):
-            line = {"fault": name_of(fault), **_try_fault(fault, bash(room, str(fault.module_path)), limit)}
-            with results_file.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-    print("\n".join(report(options.room, read_results(results_file))))
-    return 0
+    options.packages = [package.rstrip("/") for package in options.packages] or list(PACKAGES)
+    if unknown := set(options.packages) - set(PACKAGES):
+        parser.error(f"no such package: {', '.join(sorted(unknown))}; give some of {', '.join(PACKAGES)}")
+    if options.without and not options.mutants:
+        parser.error("--without needs --mutants RESULTS, which say what each test killed")
+    return options
 
 
-def sample_faults(room: Room, n: int, seed: int) -> list[Any]:
-    """One fault at each of `n` places of the code below this folder, blindly."""
-    from cosmic_ray.commands.init import _all_work_items
-
-    files = [path for part in room.code for path in _files(Path(part))]
-    unread = {path: find_unread_spans(path) for path in files}
-    places: dict[tuple[str, Any], list[Any]] = {}
-    for item in _all_work_items(files, {}):
-        (fault,) = item.mutations
-        if (
-            fault.operator_name in OPERATORS
-            and not _star(fault)
-            and not any(first <= fault.start_pos and fault.end_pos <= last for first, last in unread[fault.module_path])
-        ):
-            places.setdefault((str(fault.module_path), fault.start_pos), []).append(fault)
-    chance = random.Random(seed)
-    positions = sorted(places)
-    return [chance.choice(places[position]) for position in chance.sample(positions, min(n, len(positions)))]
+def _lost(line: Mapping[str, Any], without: Sequence[str]) -> bool:
+    """Whether a fault on record was first killed by one of these tests."""
+    return matches(line.get("killer", ""), without)
 
 
-def _star(fault: Any) -> bool:
-    """The star before arguments that are given by name alone, which the engine takes for a product."""
-    line, column = fault.start_pos
-    line_text: str = Path(fault.module_path).read_text().splitlines()[line - 1][column:]
-    return line_text.startswith("*,")
+def _try(faults: Sequence[Fault], options: argparse.Namespace) -> list[str]:
+    """Try each, write what came out; returns the killers that fail without a fault."""
+    killers = set()
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace(Path(folder).resolve())
+        if not options.map.exists():
+            workspace.make_map(options.map.absolute())
+        calls = CallMap.read(options.map)
+        for fault in tqdm(faults):
+            tests = calls.candidates(fault, find_importers(ROOT, fault.file), options.without)
+            chosen = limit_seconds(tests, options.seconds)
+            result = workspace.try_fault(fault, chosen) if chosen else {"outcome": "survived", "tests": 0}
+            line = {**fault.identity, **result, "cut": len(tests) - len(chosen)}
+            if line["cut"] and line["outcome"] == "survived":
+                line["outcome"] = "capped"
+            killers.add(line.get("killer"))
+            with options.results.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(line)}\n")
+        tests = [test for test in calls.tests if test.name in killers]
+        return workspace.find_false_killers(tests) if tests else []
 
 
-def name_of(fault: Any) -> str:
-    """File, line, column, what is changed."""
-    (line, column), operator = fault.start_pos, fault.operator_name.removeprefix("core/")
-    return f"{fault.module_path}:{line}:{column} {operator} {fault.occurrence}"
-
-
-def bash(room: Room, changed: str) -> str:
-    """The room's tests, those of the changed folder first, then the cells, then what takes longer, until something
-    fails; of a changed file of claims, the cells that it judges."""
-    pytest = f"{shlex.quote(sys.executable)} -m pytest -x -q -n 0 -p no:cacheprovider"
-    tests = sorted(room.tests, key=lambda path: Path(path).parts[2:3] != Path(changed).parts[2:3])
-    parts = [f"{pytest} {' '.join(tests)}"] if tests else []
-    models = [name for name in planted_models() if name.endswith(f"@{CELLS_ON}")]
-    model_options = " ".join(f"--model {name}" for name in (MEASURED if room.measures else models))
-    judged = changed if Path(changed).name.startswith("test_") else "claims"
-    parts.append(f"{pytest} {judged} {model_options} {'--no-store' if room.measures else '--store store'}")
-    parts += [f"{pytest} {' '.join(room.after)}"] if room.after else []
-    return f"bash -c {shlex.quote(' && '.join(parts))}"
-
-
-def report(room: str, lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """How many of each outcome, and every survivor as a difference."""
-    rows = list(lines)
-    count = {outcome: sum(row["outcome"] == outcome for row in rows) for outcome in ("killed", "late", "survived")}
-    yield f"{room}: {len(rows)} drawn, " + ", ".join(f"{n} {outcome}" for outcome, n in count.items())
+def report(rows: Sequence[Mapping[str, Any]], equivalent: Mapping[tuple[Any, ...], str]) -> Iterator[str]:
+    """A table by package, how many faults each first killer has, and every survivor as a difference."""
+    counts = Counter((_package(row), _column(row, equivalent)) for row in rows)
+    yield " | ".join(["package", "drawn", *OUTCOMES])
+    yield " | ".join(["---", *["---:" for _ in ("drawn", *OUTCOMES)]])
+    for package in [*(package for package in PACKAGES if any(_package(row) == package for row in rows)), "all"]:
+        n = [sum(counts[p, outcome] for p in PACKAGES if package in (p, "all")) for outcome in OUTCOMES]
+        yield " | ".join([package, str(sum(n)), *map(str, n)])
+    killers = Counter(row["killer"] for row in rows if row.get("killer"))
+    yield f"\n{len(killers)} first killers"
+    yield from (f"{n:4} {test}" for test, n in killers.most_common())
     for row in rows:
-        if row["outcome"] == "survived":
-            yield f"\n{row['fault']}\n{row['diff']}"
+        if (column := _column(row, equivalent)) in ("survived", "capped"):
+            yield f"\n{column} {row['tests']} tests: {row['file']}, {row['function']}: {row['operator']}"
+            yield row.get("diff", row["line"])
 
 
-def read_results(file: Path) -> list[dict[str, Any]]:
-    """What is on record already."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+def _package(row: Mapping[str, Any]) -> str:
+    return next(package for package in PACKAGES if row["file"].startswith(f"{package}/"))
 
 
-def _try_fault(fault: Any, command: str, limit: float) -> dict[str, Any]:
-    from cosmic_ray.mutating import mutate_and_test
-
-    start = time.monotonic()
-    result = mutate_and_test([fault], command, limit)
-    seconds = time.monotonic() - start
-    outcome = "late" if seconds >= limit else "killed" if result.is_killed else "survived"
-    return {"outcome": outcome, "seconds": round(seconds, 1), "diff": result.diff}
-
-
-def _baseline(command: str) -> float:
-    """Seconds of the tests without a fault, from a store that is filled already; they must pass."""
-    seconds = 0.0
-    for _ in range(2):
-        start = time.monotonic()
-        result = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
-        seconds = time.monotonic() - start
-        if result.returncode:
-            raise RuntimeError(f"the tests fail without a fault:\n{result.stdout[-4000:]}\n{result.stderr[-2000:]}")
-    return seconds
+def _column(row: Mapping[str, Any], equivalent: Mapping[tuple[Any, ...], str]) -> str:
+    """What the table counts a fault as."""
+    outcome: str = row.get("outcome", "equivalent")
+    if outcome != "killed":
+        return "equivalent" if key_of(row) in equivalent else outcome
+    if row["killer"] == COLLECTION:
+        return COLLECTION
+    return "own tests" if matches(row["killer"], [own_folder(_package(row))]) else "other tests"
 
 
-def _copy(tree: Path) -> None:
-    """The files of the checkout that git knows or would know, and what the tests of rooms read."""
-    names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
-        check=True,
-    ).stdout.splitlines()  # fmt: skip
-    for name in names:
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_file():
-            shutil.copy(ROOT / name, tree / name)
+def read_equivalent(file: Path) -> dict[tuple[Any, ...], str]:
+    """Reasons by the key of a fault."""
+    entries = tomllib.loads(file.read_text("utf-8")).get("fault", [])
+    return {key_of(entry): entry["reason"] for entry in entries}
 
 
-def _files(part: Path) -> list[Path]:
-    return [part] if part.suffix else sorted(part.glob("**/*.py"))
-
-
-def find_unread_spans(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where annotations begin and end: nothing evaluates them."""
-    notes: list[ast.expr | None] = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.arg | ast.AnnAssign):
-            notes.append(node.annotation)
-        elif isinstance(node, ast.FunctionDef):
-            notes.append(node.returns)
-    return [
-        ((note.lineno, note.col_offset), (note.end_lineno or note.lineno, note.end_col_offset or 0))
-        for note in notes
-        if note is not None
-    ]
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """Lines of JSON, if there are any."""
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
 
 
 if __name__ == "__main__":
