@@ -11,8 +11,9 @@ The same faults again, after the tests changed: `--mutants FILE` reads them from
 only tests catch that are about to go: `--mutants RESULTS --without TEST ...` takes those whose first killer is among
 these tests (files, folders, node ids), and tries them on all others.
 
-A fault that no candidate catches survived, or is "capped" if `--seconds` left candidates out. What runs too long counts
-as killed, late. A test that reads what another computed is no candidate (`calls.py`), so a survivor is one of the map.
+A fault that no candidate catches is tried on the other tests of the same files, as far as `--seconds` allows: these may
+read what a candidate computed. Then it survived, or is "capped" if `--seconds` left candidates out. What other files
+read of it is not on the map (`calls.py`), so a survivor is one of the map. What runs too long counts as killed, late.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ SUITE = ("tests", "--ignore=tests/wheel")
 SLOWER, START = 5.0, 60.0
 """How many times as long as on the map tests may take, and seconds to start: more is held against the fault."""
 NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
+NEIGHBOUR = 3
 COLLECTION = "collection"
 """The first killer of a fault with which the tests cannot be collected."""
 OUTCOMES = ("own tests", "other tests", COLLECTION, "late", "capped", "survived", "equivalent")
@@ -86,26 +88,34 @@ class CallMap:
         collecting = tests.pop("").calls if "" in tests else frozenset[Function]()
         return cls(tuple(tests.values()), collecting)
 
-    def candidates(self, fault: Fault, importers: Collection[str], without: Sequence[str] = ()) -> list[MappedTest]:
-        """The tests that may catch a fault, in the order in which they are asked: own folder first; those that call the
-        function, then its file, then files that import it; the cheapest file first, each in its own order."""
+    def candidates(
+        self, fault: Fault, importers: Collection[str], without: Sequence[str] = ()
+    ) -> tuple[list[MappedTest], list[MappedTest]]:
+        """The tests that may catch a fault, in the order in which they are tried, and their neighbours.
+
+        Own folder first; those that call the function, then its file, then files that import it; the cheapest file
+        first, each in its own order. Neighbours are the other tests of these files: they may share what was computed.
+        """
         called = fault.file, fault.function
         in_calls = fault.in_body and called not in self.collecting and any(called in test.calls for test in self.tests)
         importing = frozenset(importers)
-
-        def group(test: MappedTest) -> tuple[bool, int, str] | None:
+        groups: dict[tuple[bool, bool, int, str], list[MappedTest]] = {}
+        tests = [test for test in self.tests if not matches(test.name, without)]
+        nearness = {}
+        for test in tests:
             files = () if in_calls else {file for file, _ in test.calls}
             near = (called in test.calls, fault.file in files, not importing.isdisjoint(files))
-            if True not in near or matches(test.name, without):
-                return None
-            return not matches(test.name, [own_folder(fault.package)]), near.index(True), test.file
-
-        groups: dict[tuple[bool, int, str], list[MappedTest]] = {}
-        for test in self.tests:
-            if (key := group(test)) is not None:
+            if True in near:
+                nearness[test] = near.index(True)
+        own, near_files = own_folder(fault.package), {test.file for test in nearness}
+        for test in tests:
+            if test.file in near_files:
+                rank = nearness.get(test, NEIGHBOUR)
+                key = (rank == NEIGHBOUR, not matches(test.name, [own]), rank, test.file)
                 groups.setdefault(key, []).append(test)
-        order = sorted(groups, key=lambda key: (key[:2], sum(test.seconds for test in groups[key]), key[2]))
-        return [test for key in order for test in groups[key]]
+        order = sorted(groups, key=lambda key: (key[:3], sum(test.seconds for test in groups[key]), key[3]))
+        ordered = [test for key in order for test in groups[key]]
+        return ordered[: len(nearness)], ordered[len(nearness) :]
 
 
 def own_folder(package: str) -> str:
@@ -281,10 +291,10 @@ def _try(faults: Sequence[Fault], options: argparse.Namespace) -> list[str]:
             workspace.make_map(options.map.absolute())
         calls = CallMap.read(options.map)
         for fault in tqdm(faults):
-            tests = calls.candidates(fault, find_importers(ROOT, fault.file), options.without)
-            chosen = limit_seconds(tests, options.seconds)
+            tests, neighbours = calls.candidates(fault, find_importers(ROOT, fault.file), options.without)
+            chosen = limit_seconds([*tests, *neighbours], options.seconds)
             result = workspace.try_fault(fault, chosen) if chosen else {"outcome": "survived", "tests": 0}
-            line = {**fault.identity, **result, "cut": len(tests) - len(chosen)}
+            line = {**fault.identity, **result, "cut": len({*tests} - {*chosen})}
             if line["cut"] and line["outcome"] == "survived":
                 line["outcome"] = "capped"
             killers.add(line.get("killer"))

@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,14 @@ def mapped(name: str, seconds: float, *calls: str, file: str = FILE) -> MappedTe
     return MappedTest(name, seconds, frozenset((file, call) for call in calls))
 
 
+def candidates(
+    calls: CallMap, place: Fault, importers: Collection[str] = (), without: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Names of tests and of their neighbours."""
+    tests, neighbours = calls.candidates(place, importers, without)
+    return [test.name.partition("::")[2] for test in tests], [test.name.partition("::")[2] for test in neighbours]
+
+
 def test_annotations_messages_and_certain_type_errors_are_no_places() -> None:
     faults = faults_of(CODE.encode(), FILE)
     assert {(fault.function, fault.operator) for fault in faults} == IN_CODE
@@ -101,16 +110,15 @@ def test_own_folder_comes_first_then_the_cheapest_file_in_its_own_order() -> Non
         (
             mapped("tests/api/test_a.py::test_cheap", 0.1, "size"),
             mapped("tests/study/test_b.py::test_long", 3.0, "size"),
+            mapped("tests/study/test_b.py::test_neighbour", 0.1, "other"),
             mapped("tests/study/test_b.py::test_short", 0.2, "size"),
             mapped("tests/study/test_c.py::test_other", 0.1, "other"),
             mapped("tests/study/test_d.py::test_middle", 1.0, "size"),
         ),
         frozenset(),
     )
-    names = [test.name.partition("::")[2] for test in calls.candidates(fault(), ())]
-    assert names == ["test_middle", "test_long", "test_short", "test_cheap"]
-    without = calls.candidates(fault(), (), ["tests/study/test_b.py", "tests/api"])
-    assert [test.name.partition("::")[2] for test in without] == ["test_middle"]
+    assert candidates(calls, fault()) == (["test_middle", "test_long", "test_short", "test_cheap"], ["test_neighbour"])
+    assert candidates(calls, fault(), without=["tests/study/test_b.py", "tests/api"]) == (["test_middle"], [])
 
 
 @pytest.mark.parametrize(
@@ -130,10 +138,9 @@ def test_a_place_that_runs_at_import_is_tried_on_tests_of_its_file_and_importers
         ),
         frozenset(collecting),
     )
-    names = [test.name.partition("::")[2] for test in calls.candidates(place, {"claims/rules.py"})]
-    assert names == ["test_function", "test_file", "test_importer"]
-    nobody_calls = calls.candidates(fault("other_size"), {"claims/rules.py"})
-    assert [test.name.partition("::")[2] for test in nobody_calls] == ["test_file", "test_function", "test_importer"]
+    assert candidates(calls, place, {"claims/rules.py"}) == (["test_function", "test_file", "test_importer"], [])
+    nobody_calls = fault("other_size")
+    assert candidates(calls, nobody_calls, {"claims/rules.py"}) == (["test_file", "test_function", "test_importer"], [])
 
 
 def test_seconds_leave_out_what_does_not_fit() -> None:
