@@ -236,7 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     known = {fault.key: fault for fault in find_faults(ROOT)}
     if options.mutants:
-        lines = [line for line in read_lines(options.mutants) if not options.without or _lost(line, options.without)]
+        lines, without = read_lines(options.mutants), options.without
+        lines = [line for line in lines if not without or matches(line.get("killer", ""), without)]
         faults = [known[key_of(line)] for line in lines if key_of(line) in known]
         if len(faults) < len(lines):
             print(f"{len(lines) - len(faults)} of {len(lines)} faults are not in this code", file=sys.stderr)
@@ -246,12 +247,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(json.dumps(fault.identity) for fault in faults))
         return 0
-    done = {key_of(line) for line in read_lines(options.results)} | read_equivalent(EQUIVALENT).keys()
-    false_killers = _try([fault for fault in faults if fault.key not in done], options)
-    rows = {key_of(line): line for line in read_lines(options.results)}
-    drawn = [rows.get(fault.key, fault.identity) for fault in faults]
-    print("\n".join(report(drawn, read_equivalent(EQUIVALENT))))
-    print(*(f"fails without a fault too, so what it killed is open: {test}" for test in false_killers), sep="\n")
+    equivalent = read_equivalent(EQUIVALENT)
+    done = {key_of(line) for line in read_lines(options.results)} | equivalent.keys()
+    pending = [fault for fault in faults if fault.key not in done]
+    false_killers = _try(pending, options) if pending else []
+    rows = {fault.key: fault.identity for fault in faults if fault.key in equivalent}
+    rows |= {key_of(line): line for line in read_lines(options.results)}
+    print("\n".join(report([rows[fault.key] for fault in faults if fault.key in rows], equivalent)))
+    for test in false_killers:
+        print(f"fails without a fault too, so what it killed is open: {test}")
     return bool(false_killers)
 
 
@@ -274,12 +278,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"no such package: {', '.join(sorted(unknown))}; give some of {', '.join(PACKAGES)}")
     if options.without and not options.mutants:
         parser.error("--without needs --mutants RESULTS, which say what each test killed")
+    if options.mutants == options.results:
+        parser.error(f"--mutants and --results are both {options.results}; name another file for the new results")
     return options
-
-
-def _lost(line: Mapping[str, Any], without: Sequence[str]) -> bool:
-    """Whether a fault on record was first killed by one of these tests."""
-    return matches(line.get("killer", ""), without)
 
 
 def _try(faults: Sequence[Fault], options: argparse.Namespace) -> list[str]:
