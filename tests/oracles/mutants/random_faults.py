@@ -174,7 +174,7 @@ class Workspace:
         start = monotonic()
         try:
             self._write(path, fault.apply(source))
-            code, log = self._run_listed(tests, "-x")
+            code, log = self._run_listed(tests, "-x") if tests else (0, [])
         finally:
             self._write(path, source)
         begun, failed = [{"test": COLLECTION}, *log][-1], [line for line in log if "reason" in line]
@@ -294,8 +294,7 @@ def _try(faults: Sequence[Fault], options: argparse.Namespace) -> list[str]:
         for fault in tqdm(faults):
             tests, neighbours = calls.candidates(fault, find_importers(ROOT, fault.file), options.without)
             chosen = limit_seconds([*tests, *neighbours], options.seconds)
-            result = workspace.try_fault(fault, chosen) if chosen else {"outcome": "survived", "tests": 0}
-            line = {**fault.identity, **result, "cut": len({*tests} - {*chosen})}
+            line = {**fault.identity, **workspace.try_fault(fault, chosen), "cut": len({*tests} - {*chosen})}
             if line["cut"] and line["outcome"] == "survived":
                 line["outcome"] = "capped"
             killers.add(line.get("killer"))
