@@ -16,14 +16,24 @@ At: TypeAlias = Callable[[str, int, Tensor], Tensor]
 
 
 def attend(
-    at: At, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *, scaling: float
+    at: At,
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    *,
+    scaling: float,
+    softcap: float | None,
 ) -> tuple[Tensor, Tensor]:
     """z (row, token, head, head_dim) and the pattern. A sink takes part in the softmax and is dropped after it."""
     layer, group = module.layer_idx, query.shape[1] // key.shape[1]
     query = at("q_rot", layer, query)  # (row, head, token, head_dim)
     key = at("k_rot", layer, key.repeat_interleave(group, dim=1))  # (row, head, token, head_dim)
     value = at("v_seen", layer, value.repeat_interleave(group, dim=1))  # (row, head, token, head_dim)
-    scores = at("scores", layer, query @ key.transpose(2, 3) * scaling + mask)  # (row, head, query, key)
+    scores = query @ key.transpose(2, 3) * scaling  # (row, head, query, key)
+    scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
+    scores = at("scores", layer, scores + mask)
     if hasattr(module, "sinks"):
         sinks = module.sinks[None, :, None, None].expand(*scores.shape[:3], 1)  # (row, head, query, 1)
         pattern = torch.softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
@@ -40,7 +50,7 @@ def replaced_attention(model: PreTrainedModel, at: At) -> Iterator[None]:
     original = file.eager_attention_forward
 
     def forward(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, **settings: Any) -> Any:
-        return attend(at, module, q, k, v, mask, scaling=settings["scaling"])
+        return attend(at, module, q, k, v, mask, scaling=settings["scaling"], softcap=settings.get("softcap"))
 
     file.eager_attention_forward = forward
     try:
@@ -62,7 +72,7 @@ def rotate(module: Any, raw: Tensor, positions: Any, letter: str) -> Tensor:
         return torch.cat([file.apply_rotary_pos_emb(turned, turned, *positions)[0], rest], dim=-1)
     norm = getattr(module, f"{letter}_norm", None)
     normed = raw if norm is None else norm.forward(raw)  # its hooks belong to the model's own call
-    if kind.startswith("Gemma"):
+    if kind.startswith(("Gemma3n", "Gemma4")):
         rotated: Tensor = file.apply_rotary_pos_emb(normed, *positions)
         return rotated
     both: tuple[Tensor, Tensor] = file.apply_rotary_pos_emb(normed, normed, *positions)

@@ -18,10 +18,9 @@ from transformers import PreTrainedModel
 
 from rebinding.surgery.sites import Edit, Read
 from tests.families.attention import norm_values, replaced_attention, rotate
-from tests.families.models import N_HEADS, Family
+from tests.families.models import N_HEADS
 from tests.families.tables import TABLES, Layer, Table
-from tests.surgery.oracle import edit_cells, read_cells
-from tests.surgery.tables import layer_of
+from tests.surgery.tables import edit_cells, layer_of, read_cells
 
 FrozenOutputs = dict[int, Tensor]
 """What every layer's heads (the input of the output projection), or its mixer, give in the unedited run."""
@@ -155,7 +154,7 @@ class Forward:
 @torch.no_grad()
 def run_with_hooks(
     model: PreTrainedModel,
-    family: Family,
+    family: str,
     tokens: Tensor,
     edits: Sequence[Edit],
     reads: Sequence[Read],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from tests.families.models import N_HEADS, Family
+from tests.families.models import N_HEADS
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,17 @@ ONE_PROJECTION = replace(_layer(14, 3), k=Projection("self_attn.k_norm"), v=Proj
 """Gemma 4 with equal keys and values: one projection, then a norm for keys and another for values. What enters the norm
 is the raw key, or the raw value: an edit of one leaves the other."""
 
-TABLES: dict[Family, Table] = {
+USUAL = (_layer(10),) * 4
+TABLES: dict[str, Table] = {
+    **dict.fromkeys(("llama", "mistral", "gemma2", "gemma3", "qwen3"), Table(USUAL, 24)),
+    "gemma3_multimodal": Table(USUAL, 24, "model.language_model.layers"),
     "gpt_neox": Table((NEOX,) * 4, 30, "gpt_neox.layers"),
     "gpt_neox_sequential": Table((NEOX,) * 4, 30, "gpt_neox.layers"),
     "opt": Table((OPT,) * 4, 30, "model.decoder.layers"),
     "stablelm": Table((_layer(7),) * 4, 42),
     "stablelm_parallel": Table((_layer(7),) * 4, 42),
     "nemotron": Table((_layer(9),) * 4, 24),
-    "gpt_oss": Table((_layer(10),) * 4, 24),
+    "gpt_oss": Table(USUAL, 24),
     "llama4_text": Table((replace(_layer(10), mlp="feed_forward"),) * 4, 24),
     "qwen3_next": Table(QWEN, 24),
     "qwen3_5_text": Table(QWEN, 24),

@@ -1,4 +1,4 @@
-"""The reference of a certificate is the forward pass written by hand, at every site."""
+"""The reference of a certificate is what plain hooks give, at every site."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rebinding.models.probe import Allowance, draw_tokens
 from rebinding.models.reference import CELLS, Cell, Reference, Trial, cells_at, make_trials
 from rebinding.surgery import derive
 from rebinding.surgery.sites import ATTENTIONS, Attention, Read
+from tests.families.hooks import run_with_hooks
 from tests.surgery.models import FAMILIES, Family, tiny
-from tests.surgery.oracle import oracle
 
 LAYER, POSITION = 1, 20
 
@@ -31,25 +31,25 @@ def trials_at(reference: Reference, layer: int, attention: Attention) -> dict[Ce
     return dict(zip(cells, make_trials(reference.anatomy, cells, layer, POSITION, length, lambda *_: 2.0), strict=True))
 
 
-def by_hand(reference: Reference, family: Family, trials: list[Trial], read: Read) -> Tensor:
+def hooked(reference: Reference, family: Family, trials: list[Trial], read: Read) -> Tensor:
     edits = [trial.edit(row) for row, trial in enumerate(trials)]
     rows = reference.tokens.expand(max(len(trials), 1), -1)
     is_frozen = bool(trials) and trials[0].attention == "frozen"
-    (value,) = oracle(reference.model, family, rows, edits, [read], frozen=is_frozen)
+    (value,) = run_with_hooks(tiny(family), family, rows, edits, [read], frozen=is_frozen)
     return value
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_site_agrees_with_a_forward_by_hand(family: Family, attention: Attention) -> None:
+def test_every_site_agrees_with_plain_hooks(family: Family, attention: Attention) -> None:
     reference = reference_of(family)
     allowance, length = Allowance.of_model(reference.model, reference.anatomy), reference.tokens.shape[1]
     read = Read("resid", at=range(length), layer=4)
-    clean = by_hand(reference, family, [], read)
+    clean = hooked(reference, family, [], read)
     for layer in (LAYER, 4):
         trials = trials_at(reference, layer, attention)
         trials = {cell: trial for cell, trial in trials.items() if cell.site != "logits"}
-        expected = by_hand(reference, family, list(trials.values()), read)  # (trial, token, hidden)
+        expected = hooked(reference, family, list(trials.values()), read)  # (trial, token, hidden)
         actual = reference.run(list(trials.values()))
         for row, cell in enumerate(trials):
             assert allowance.near(actual[row], expected[row]), (layer, str(cell))
@@ -57,11 +57,11 @@ def test_every_site_agrees_with_a_forward_by_hand(family: Family, attention: Att
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_agree_with_a_forward_by_hand(family: Family) -> None:
+def test_logits_agree_with_plain_hooks(family: Family) -> None:
     reference = reference_of(family)
     allowance, read = Allowance.of_model(reference.model, reference.anatomy), Read("logits", at=range(40))
     (trial,) = (trial for cell, trial in trials_at(reference, 4, "live").items() if cell.site == "logits")
-    expected = by_hand(reference, family, [trial], read)
+    expected = hooked(reference, family, [trial], read)
     assert allowance.near(reference.logits(trial)[:, :40], expected)
     assert not allowance.near(reference.logits(None)[:, :40], expected)
 

@@ -1,4 +1,4 @@
-"""Two surgeons and a forward pass written by hand return the same numbers, at every site, for every family.
+"""Two surgeons and plain hooks return the same numbers, at every site, for every family.
 
 `pytest tests/surgery/test_agreement.py -k matrix -s` prints the largest disagreement by site, family and pair.
 """
@@ -12,6 +12,7 @@ from itertools import combinations
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from rebinding.surgery.derivation import derive
 from rebinding.surgery.mean_ablated import ActiveHeads
@@ -20,11 +21,11 @@ from rebinding.surgery.sites import Edit, Read, in_layer
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.arithmetic.rounding import rounding
 from tests.close import MIN_CHANGE_SHARE
+from tests.families.hooks import run_with_hooks
 from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, error, make_edits, make_reads
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
-from tests.surgery.oracle import oracle
 
-PAIRS = tuple(" / ".join(pair) for pair in combinations(("torch", "nnsight", "oracle"), 2))
+PAIRS = tuple(" / ".join(pair) for pair in combinations(("torch", "nnsight", "hooks"), 2))
 SEEDS = (1, 2, 3)
 
 
@@ -37,8 +38,14 @@ def surgeons(family: Family) -> tuple[TorchSurgeon, NNsightSurgeon, Tensor]:
 
 
 @functools.cache
+def plain(family: Family) -> PreTrainedModel:
+    """A model on the library's own attention, for hooks: surgeons replace that of theirs."""
+    return tiny(family)
+
+
+@functools.cache
 def tolerance(family: Family) -> float:
-    """Four times what rounding does to these models: the hand-written forward in float32 against itself in float64.
+    """Four times what rounding does to these models: hooks on the model in float32 against itself in float64.
 
     It is rounded as three processors might (`tests.arithmetic.rounding`), and the worst of them counts. The surgeons
     multiply matrices of other shapes, in other orders: two of them may be off the exact result by that much, and edits
@@ -46,11 +53,13 @@ def tolerance(family: Family) -> float:
     """
     prompts = tokens(family, length=LENGTH)
     reads = [Read("resid", range(LENGTH), layer=4), Read("logits", range(LENGTH))]
-    exact = oracle(tiny(family).double(), family, prompts, [], reads)
+    exact = run_with_hooks(tiny(family).double(), family, prompts, [], reads)
     errors = []
     for seed in SEEDS:
         with rounding(seed):
-            errors.append(error(exact, [value.double() for value in oracle(tiny(family), family, prompts, [], reads)]))
+            errors.append(
+                error(exact, [value.double() for value in run_with_hooks(tiny(family), family, prompts, [], reads)])
+            )
     return 4 * max(errors)
 
 
@@ -60,7 +69,7 @@ def disagreement(family: Family, cell: Cell) -> dict[str, float]:
     torch_surgeon, nnsight_surgeon, prompts = surgeons(family)
     frozen = cell.attention == "frozen"
     reads = make_reads(cell)
-    clean = oracle(torch_surgeon.model, family, prompts[SOURCE], [], reads, frozen=frozen)[-1]
+    clean = run_with_hooks(plain(family), family, prompts[SOURCE], [], reads, frozen=frozen)[-1]
     actual = dict.fromkeys(PAIRS, 0.0) | {"moved": float("inf")}
     for mode in ("set", "add"):
         edits = make_edits(cell, mode)
@@ -70,11 +79,11 @@ def disagreement(family: Family, cell: Cell) -> dict[str, float]:
             )
             for name, surgeon in (("torch", torch_surgeon), ("nnsight", nnsight_surgeon))
         }
-        answers["oracle"] = oracle(torch_surgeon.model, family, prompts[SOURCE], edits, reads, frozen=frozen)
+        answers["hooks"] = run_with_hooks(plain(family), family, prompts[SOURCE], edits, reads, frozen=frozen)
         for pair in PAIRS:
             first, second = pair.split(" / ")
             actual[pair] = max(actual[pair], error(answers[first], answers[second]))
-        changed = (answers["oracle"][-1] - clean).flatten(1).abs().amax(dim=1)  # (row,)
+        changed = (answers["hooks"][-1] - clean).flatten(1).abs().amax(dim=1)  # (row,)
         actual["moved"] = min(actual["moved"], float(changed.min()))
     return actual
 
@@ -106,13 +115,13 @@ def test_runs_with_almost_every_head_held_agree(family: Family) -> None:
         edits.append(Edit("z", fixed_z[layer], at=range(LENGTH), head=in_layer(layer, range(6)), where=mask))
         all_fixed.append(Edit("z", fixed_z[layer], at=range(LENGTH), head=in_layer(layer, range(6))))
     read = Read("logits", at=readout[:, None])
-    expected = oracle(torch_surgeon.model, family, prompts[SOURCE], edits, [read])
+    expected = run_with_hooks(plain(family), family, prompts[SOURCE], edits, [read])
     nnsight_values = nnsight_surgeon.run(nnsight_surgeon.record(prompts), edits, [read], source=SOURCE)
     recording = torch_surgeon.record_mean_ablated(prompts, fixed_z)
     actual = torch_surgeon.run_mean_ablated(
         recording, active, source=SOURCE, readout=readout, reduce=lambda logits, _: logits
     )
-    silent = oracle(torch_surgeon.model, family, prompts[SOURCE], all_fixed, [read])
+    silent = run_with_hooks(plain(family), family, prompts[SOURCE], all_fixed, [read])
     assert (expected[0] - silent[0])[:3].abs().flatten(1).amax(dim=1).min() > MIN_CHANGE_SHARE * tolerance(family)
     assert error(nnsight_values, expected) <= tolerance(family)
     assert error([actual], expected) <= tolerance(family)
