@@ -1,15 +1,19 @@
-"""Costs of one block, multiplied, compared with the costs of the whole request, on a small shape."""
+"""Costs of a block, of a whole request, and of a model that is known by its shape alone."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rebinding.cost.blocks import first_block
 from rebinding.cost.fake_device import FakeDevice, fake_accelerator
+from rebinding.cost.hollow_model import STAND_IN, model_facts, published, stretched
 from rebinding.cost.source import CostSource, NotCosted
 from rebinding.cost.table import CostLine, Costs, ModelSize, grouped
 from rebinding.evidence import Request
@@ -26,14 +30,18 @@ from rebinding.experiments.paths.request import STAGE_BY_NAME, request_paths
 from rebinding.experiments.prompts import Stories, draw_noise_pairs
 from rebinding.experiments.roles.request import Counterfactual, request_interchange
 from rebinding.experiments.search.request import request_crossings
+from rebinding.experiments.table import experiment_of
 from rebinding.experiments.tracing.request import answered_ids, request_diagnostic, request_map
 from rebinding.experiments.unedited import request_ability, request_floors
-from rebinding.experiments.workbench import REMEMBERED
+from rebinding.experiments.workbench import REMEMBERED, tensor_requests
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.numbers import circuit
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.study.gates import gates_of
 from rebinding.task.designs import ModeName
 from tests.cost.small import HEADS, flop, make_source, remembered
+from tests.models.folders import save_tiny
 
 TOLERANCE = 0.2
 """The largest relative error of a cost: the promise of `--cost`."""
@@ -276,3 +284,65 @@ def test_memory_that_further_blocks_keep_is_counted() -> None:
     anatomy = source.bench.loaded_model.anatomy
     float32, width = 4, sum(parts.n_heads * parts.head_dim for parts in anatomy.parts)
     assert ledger.live[place] - before == 16 * width * float32, "a token of each of the 16 prompts of a block"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small model as somebody might have it."""
+    return save_tiny(tmp_path / "tiny")
+
+
+def test_facts_about_a_folder_without_weights(folder: Path) -> None:
+    model = load(str(folder))
+    encoder = model.encoder()
+    length = len(encoder.encode([Stories(encoder).design("published").prompt(0)])[0])
+    (folder / "model.safetensors").unlink()
+    facts = model_facts(str(folder))
+    assert (facts.config.num_hidden_layers, facts.config.hidden_size) == (model.anatomy.n_layers, model.anatomy.hidden)
+    assert (facts.tokens, facts.dtype, facts.circuit_of) == (length, "float32", STAND_IN)
+    facts.heads.check(model.anatomy.n_layers, model.anatomy.n_heads)
+
+
+@pytest.mark.parametrize(("layers", "width"), [(30, 9), (48, 16), (6, 6)])
+def test_a_stretched_circuit_has_every_group_and_leaves_half_of_a_layer(layers: int, width: int) -> None:
+    heads = stretched(published(STAND_IN), range(layers), width).check(layers, width)
+    assert heads.groups.keys() == published(STAND_IN).groups.keys()
+    cost = Counter(layer for layer, _ in {(head.layer, head.head) for head in heads.heads})
+    assert max(cost.values()) <= width // 2
+    depth = {name: [head.layer / layers for head in group] for name, group in heads.groups.items()}
+    assert min(depth["A"]) > max(depth["D"])
+
+
+def test_facts_about_the_papers_models() -> None:
+    facts = model_facts("gemma2-9b", tokens=90)
+    assert (facts.tokens, facts.dtype, facts.circuit_of) == (90, "bfloat16", None)
+    assert facts.heads == Circuit(circuit("gemma2-9b"))
+    assert model_facts("shape:gemma2-9b").tokens == 83
+
+
+def test_a_plant_has_no_costs() -> None:
+    with pytest.raises(ValueError, match="judged in minutes"):
+        model_facts("planted:pointer@llama")
+
+
+BMM = torch.ops.aten.bmm.default
+
+
+def test_weights_are_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_source()
+    bench, dispatch, products = source.bench, FakeDevice.__torch_dispatch__, []
+
+    def note_products(device: Any, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if operation == BMM:
+            products.append((tuple(args[0].shape), args[1].stride(0)))
+        return dispatch(device, operation, types, args, kwargs)
+
+    for request in requests(bench.prompts):
+        for needed in tensor_requests(request):
+            source._add_tensors(needed)
+        with monkeypatch.context() as patch, source.fake_device:
+            patch.setattr(FakeDevice, "__torch_dispatch__", note_products)
+            products.clear()
+            experiment_of(type(request)).run(bench, request)
+        assert [shape for shape, stride in products if stride == 0 and shape[0] > 1] == [], request.label
+        assert products, "scores and mixtures of attention are such products"

@@ -1,11 +1,13 @@
-"""What is installed: every version of constraints.txt has its checksums, and every package a licence that is known."""
+"""Pinned versions: checksums, licences, and the lowest ones."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.dependencies.licences import installed, strange
 
@@ -35,3 +37,17 @@ def test_unlisted_licences_are_noticed(licence: str) -> None:
 @pytest.mark.parametrize("licence", ["MIT", "(Apache-2.0 OR BSD-3-Clause)", "3-Clause BSD License"])
 def test_permissive_licences_are_recognised(licence: str) -> None:
     assert not strange(licence)
+
+
+def lowest(requirement: str) -> str:
+    """A direct dependency at its lower bound."""
+    parsed = Requirement(requirement)
+    (bound,) = (specifier.version for specifier in parsed.specifier if specifier.operator == ">=")
+    return f"{parsed.name}=={bound}"
+
+
+def test_every_lower_bound_is_the_version_that_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    requirements = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    pins = (ROOT / "constraints-lowest.txt").read_text("utf-8").splitlines()
+    assert [line for line in pins if not line.startswith("#")] == sorted(map(lowest, requirements))

@@ -1,7 +1,8 @@
-"""The store: shards are complete or absent, have their address inside, and damaged ones are computed again."""
+"""The store: what is in it is complete, has its address inside, and belongs to the model that it was made for."""
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
@@ -10,8 +11,12 @@ import pytest
 import torch
 
 from rebinding.evidence import Evidence
+from rebinding.evidence.certificates import certificate_file, find_certificate, save_certificate
+from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.evidence.sources import code_hash
 from rebinding.evidence.store import Activations, Note, Store, StoreWarning, cache_key, default_root
+from rebinding.paper.certificate import installed_versions
+from tests.paper.certificates import make_certificate
 
 
 def shard(value: float = 1.0) -> Evidence:
@@ -146,3 +151,70 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_root() == Path(".rebinding")
     monkeypatch.setenv("REBINDING_STORE", "elsewhere")
     assert default_root() == Path("elsewhere")
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    files = [tmp_path / "a.parquet", tmp_path / "b.json", tmp_path / "c.txt"]
+    for path in files:
+        path.write_text("old")
+    return files
+
+
+def test_all_files_are_put_in_place(paths: list[Path]) -> None:
+    put_in_place({path: lambda part: write_text(part, "new") for path in paths})
+    assert [path.read_text() for path in paths] == ["new"] * 3
+    assert sorted(paths[0].parent.iterdir()) == sorted(paths)
+
+
+def test_none_is_put_in_place_where_one_cannot_be_written(paths: list[Path]) -> None:
+    def write_half(part: Path) -> None:
+        part.write_text("ne")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writers = dict.fromkeys(paths, lambda part: write_text(part, "new"))
+    with pytest.raises(OSError, match="No space left") as excinfo:
+        put_in_place({**writers, paths[1]: write_half})
+    assert excinfo.value.filename == str(paths[1])
+    assert [path.read_text() for path in paths] == ["old"] * 3
+    assert sorted(paths[0].parent.iterdir()) == sorted(paths)
+
+
+FINGERPRINT = "0123abcd" * 8
+
+
+def save(root: Path, **versions: str) -> Path:
+    path = certificate_file(root, FINGERPRINT)
+    save_certificate(make_certificate(versions=installed_versions() | versions), path)
+    return path
+
+
+def test_a_saved_certificate_is_found(tmp_path: Path) -> None:
+    assert find_certificate(tmp_path, FINGERPRINT, "float32") is None
+    assert save(tmp_path) == tmp_path / "certificates" / "0123abcd0123.json"
+    assert find_certificate(tmp_path, FINGERPRINT, "float32") == make_certificate()
+    assert list(Store(tmp_path).entries()) == []  # it is no evidence
+
+
+def test_another_model_or_precision_is_not_certified_by_it(tmp_path: Path) -> None:
+    save(tmp_path)
+    assert find_certificate(tmp_path, FINGERPRINT, "bfloat16") is None
+    assert find_certificate(tmp_path, FINGERPRINT[:12] + "0" * 52, "float32") is None
+
+
+@pytest.mark.parametrize("package", ["rebinding", "torch", "transformers"])
+def test_other_versions_are_not_certified_by_it(package: str, tmp_path: Path) -> None:
+    save(tmp_path, **{package: "0.0.1"})
+    assert find_certificate(tmp_path, FINGERPRINT, "float32") is None
+
+
+def test_versions_that_compute_the_same_do_not_matter(tmp_path: Path) -> None:
+    save(tmp_path, python="3.99", nnsight="9.9")
+    assert find_certificate(tmp_path, FINGERPRINT, "float32") is not None
+
+
+def test_a_damaged_certificate_is_ignored_with_a_warning(tmp_path: Path) -> None:
+    path = save(tmp_path)
+    path.write_text(path.read_text("utf-8")[:-20], "utf-8")
+    with pytest.warns(StoreWarning, match="is no certificate"):
+        assert find_certificate(tmp_path, FINGERPRINT, "float32") is None

@@ -20,7 +20,7 @@ from rebinding.surgery.sites import Edit, Read
 from tests.families.attention import norm_values, replaced_attention, rotate
 from tests.families.models import N_HEADS
 from tests.families.tables import TABLES, Layer, Table
-from tests.surgery.tables import edit_cells, layer_of, read_cells
+from tests.surgery.small_edits import edit_cells, layer_of, read_cells
 
 FrozenOutputs = dict[int, Tensor]
 """What every layer's heads (the input of the output projection), or its mixer, give in the unedited run."""

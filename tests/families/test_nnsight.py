@@ -12,10 +12,9 @@ from rebinding.surgery import Edit, Read, SurgeryError
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Scope, Site
 from tests.everyday import sampled
-from tests.families.batches import make_batch
-from tests.families.engines import error_of_rows, make_surgeon, tolerance
+from tests.families.engines import error_of_rows, make_batch, make_surgeon, tolerance
 from tests.families.models import EVERYDAY, LENGTH, Family, RandomModel
-from tests.surgery.cases import CELLS, Cell
+from tests.surgery.small_edits import CELLS, Cell
 
 
 @cache

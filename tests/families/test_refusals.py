@@ -12,7 +12,7 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import HEADLESS, SITES, Site
 from tests.families.engines import make_surgeon
 from tests.families.models import LENGTH, RandomModel
-from tests.surgery.tables import place
+from tests.surgery.small_edits import place
 
 WITH_HEADS = [site for site in SITES if site not in HEADLESS]
 LAST = Read("logits", at=[LENGTH - 1])

@@ -1,17 +1,35 @@
-"""What a card says of base and licence, and that a licence is known before anything is trained."""
+"""Cards of learned models: base, licence, recipe, and what a repetition or a run on them says."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from claims.catalogue import claims
 from rebinding.cli.commands import main
-from rebinding.learned.shelf import CARD_FILE, CARD_PAGE, Card, Digest, Learned, Licence, learned_models
-from rebinding.models import load
+from rebinding.learned import shelf
+from rebinding.learned.lora import WEIGHTS
+from rebinding.learned.shelf import (
+    CARD_FILE,
+    CARD_PAGE,
+    Base,
+    Card,
+    Digest,
+    Learned,
+    Licence,
+    file_digest,
+    learned_models,
+    parse,
+)
+from rebinding.models import load, names
+from rebinding.report.folder import ReportedRun
 from tests.learned.small import save
+from tests.real.judged import lacking
+from tests.report.folders import make_row
 
 SHORT = ("--steps", "1", "--stories", "1", "--rank", "2", "--prompts", "1")
 
@@ -114,3 +132,124 @@ def test_a_page_says_how_to_make_what_is_not_distributed() -> None:
     assert "falling to zero over steps 200 to 240" in page
     assert "once 97% of 36 fresh prompts are right in each of these designs: published; " in page
     assert "does not distribute" not in output.page()
+
+
+pytest.importorskip("gguf")
+
+REPEATABLE = ("--steps", "2", "--stories", "1", "--rank", "2", "--prompts", "3", "--learning-rate", "0.05")
+
+
+@pytest.fixture
+def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A learned model that the project has a card of, and not the matrices; its base is a tiny GGUF file."""
+    from gguf import GGMLQuantizationType
+
+    from tests.models.gguf_files import write
+
+    file = tmp_path / "base.gguf"
+    write(file, GGMLQuantizationType.Q8_0)
+    base = Base("tiny", "llama", file.name, file_digest(file), (str(tmp_path),), "no command", "TINY", "its terms")
+    for module in (shelf, names):
+        monkeypatch.setattr(module, "BASES", {"tiny": base})
+    monkeypatch.setattr(shelf, "ADAPTERS", tmp_path / "cards")
+    monkeypatch.setenv(shelf.VARIABLE, str(tmp_path / "trained"))
+    monkeypatch.setenv(base.variable, str(file))
+    folder = tmp_path / "cards" / "tiny-all-0"
+    assert main(["train", str(file), "--out", str(folder), "--name", "tiny", "--license", "mit", *REPEATABLE]) == 0
+    (folder / WEIGHTS).rename(tmp_path / "expected.safetensors")
+    return "learned:tiny"
+
+
+def test_the_same_machine_makes_the_same_adapter(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["train", name]) == 0
+    output = capsys.readouterr().out
+    learned = parse(name)
+    assert learned.adapter_folder == tmp_path / "trained" / "tiny-all-0"
+    assert (learned.adapter_folder / WEIGHTS).read_bytes() == (tmp_path / "expected.safetensors").read_bytes()
+    assert "has the sha256 of the project's card" in output
+    assert "judge it with pytest claims --model 'learned:tiny?seed=0&order=all'" in output
+    assert "without an adapter" not in output, "the card has these accuracies"
+    assert Card.read(learned.adapter_folder) == Card.read(learned.folder)
+    loaded = load(name, device="cpu")
+    assert loaded.weights == "dequantised from Q8_0, with the adapter tiny-all-0"
+
+
+def test_another_adapter_is_said_to_be_another(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = parse(name).folder / CARD_FILE
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | {"adapter_sha256": "0" * 64}))
+    capsys.readouterr()
+    assert main(["train", name]) == 0
+    output = capsys.readouterr().out
+    assert "the project's card 000000000000...: this machine rounds otherwise" in output
+    assert f"compare its accuracies with those of {file}" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--steps", "3"), "--steps is set, and learned:tiny?seed=0&order=all is trained by the recipe of its card"),
+        (("--learning-rate", "0.1"), "--learning-rate is set"),
+        (("--accuracy", "0.9"), "--accuracy is set"),
+        (("--license", "mit"), "--license is set"),
+    ],
+)
+def test_a_recipe_of_its_own_is_refused(
+    name: str, options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["train", name, *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_adapter_of_the_project_needs_another_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["train", "learned:smollm2"]) == 2
+    assert "comes with the project: to train it again, give --out FOLDER" in capsys.readouterr().err
+    assert main(["train", "owner/name"]) == 2
+    assert "--out FOLDER is missing" in capsys.readouterr().err
+
+
+NAMES = [learned.name for learned in learned_models()]
+ROWS = sorted(claim.id for claim in claims() if not claim.long)
+HEADLINE_ROWS = sorted(claim.id for claim in claims() if claim.headline)
+
+
+def make_run(verdicts: dict[tuple[str, str], str]) -> ReportedRun:
+    """Every row REPLICATED on every model, except those in `verdicts`; a row with "" is missing."""
+    outcomes = {(name, row): "REPLICATED" for name in NAMES for row in ROWS} | verdicts
+    claims = tuple(make_row(row, name, verdict=verdict) for (name, row), verdict in outcomes.items() if verdict)
+    return ReportedRun({}, {}, (), claims)
+
+
+def test_a_whole_run_lacks_nothing() -> None:
+    assert lacking(make_run({})) == []
+
+
+def test_a_row_that_was_not_judged_is_named() -> None:
+    assert lacking(make_run({(NAMES[1], ROWS[3]): ""})) == [f"{NAMES[1]}: no verdict of 1 rows, such as {ROWS[3]}"]
+
+
+def test_a_model_on_which_next_to_nothing_is_decided_is_named() -> None:
+    small = (len(ROWS) - 1) // 3
+    faults = lacking(make_run({(NAMES[0], row): "INVALID" for row in ROWS[small:]}))
+    assert faults == [f"{NAMES[0]}: {small} of {len(ROWS)} rows are decided, less than a third"]
+
+
+def test_the_rows_of_the_headline_claims_are_enough_where_they_are_wanted() -> None:
+    others = {(name, row): "" for name in NAMES for row in ROWS if row not in HEADLINE_ROWS}
+    assert lacking(make_run(others), headline=True) == []
+    assert lacking(make_run(others)) != []
+    faults = lacking(make_run(others | {(NAMES[0], HEADLINE_ROWS[1]): ""}), headline=True)
+    assert faults == [f"{NAMES[0]}: no verdict of 1 rows, such as {HEADLINE_ROWS[1]}"]
+
+
+def test_the_commands_run_every_row_that_is_wanted() -> None:
+    """`tox -e learned` and `tox -e learned-all` choose rows by their marks, and by nothing else."""
+    commands = (Path(__file__).parents[2] / "tox.ini").read_text()
+    headline, every = re.findall(r"^ +- pytest claims --learned all (.*)$", commands, re.MULTILINE)
+    assert " -m headline " in headline
+    assert ' -m "not long" ' in every
+    assert " -k " not in headline + every
+    assert 0 < len(HEADLINE_ROWS) < len(ROWS) < len(claims())

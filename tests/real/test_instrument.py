@@ -22,7 +22,7 @@ from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded
 from tests.close import allowance
 from tests.experiments.circuit.naive import hooked
-from tests.surgery import tables
+from tests.surgery import small_edits
 
 EditSite: TypeAlias = Literal["resid", "z", "q", "k", "v", "mlp_out"]
 SITES: tuple[EditSite, ...] = ("resid", "z", "q", "k", "v", "mlp_out")
@@ -77,7 +77,7 @@ def test_replay_equals_hooks_at_random_places(smollm2: LoadedModel, plain: Any, 
     for place in places(smollm2, len(prompt)):
         headless = place.site in ("resid", "mlp_out")
         heads = None if headless else [place.head]
-        where = tables.place(place.site, place.layer, heads)
+        where = small_edits.place(place.site, place.layer, heads)
         read = Read(place.site, at=[place.position], **where)
         width = surgeon.run(recording, [], [read])[0].shape[-1]
         delta = torch.randn(width, generator=torch.Generator().manual_seed(place.seed))

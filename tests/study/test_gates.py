@@ -1,4 +1,4 @@
-"""Every gate on evidence fires, from the command line to the verdict; without a fault the same row is judged."""
+"""Gates: each fires on the fault that it is for, and a row without a fault is judged."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.ablation import CircuitVariant
+from rebinding.experiments.circuit.request import KNOCKOUT
 from rebinding.experiments.circuit.summary import gate_group_acts
 from rebinding.experiments.unedited import Ability
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.planted import build, parse
 from rebinding.study.engine import Session
-from rebinding.study.gates import Gates
+from rebinding.study.gates import Gates, gates_of
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
@@ -122,3 +124,38 @@ def test_a_group_whose_heads_cancel_each_other_is_named(alone: float, names_head
     gate = gate_group_acts(Evidence("group-knockout", pd.DataFrame(rows), {}), floor=0.01)
     assert not gate.passed
     assert ("cancel each other: without 4.0 alone it moves by 0.8" in gate.detail) == names_head
+
+
+NAN = float("nan")
+
+
+def failing(circuit: float, random: tuple[float, float]) -> list[str]:
+    """The gates that fail on two prompts with the whole model, a circuit and two random sets that move so much."""
+    changes = {("full", -1): 0.0, ("circuit", -1): circuit, ("random", 0): random[0], ("random", 1): random[1]}
+    lines: list[dict[str, Any]] = [
+        {"prompt": prompt, "variant": variant, "group": "", "layer": -1, "head": -1, "draw": draw}
+        | {"label_logit": 1.0, "margin": 1.0, "hit": True, "probability": 0.5, "relative_change": change}
+        for (variant, draw), change in changes.items()
+        for prompt in (7, 8)
+    ]
+    evidence = KNOCKOUT.evidence(pd.DataFrame(lines), {})
+    request: Any = SimpleNamespace(KIND=KNOCKOUT, n=2, edit_columns=KNOCKOUT.edit_columns)
+    return [gate.name for gate in gates_of(request, evidence) if not gate.passed]
+
+
+@pytest.mark.parametrize(
+    ("circuit", "random", "fails"),
+    [
+        (0.5, (0.5, 0.0), []),  # one random set stands at its means: that is what it is worth
+        (0.0, (0.5, 0.5), ["edits_change_values"]),
+        (NAN, (0.5, 0.5), ["finite", "edits_change_values"]),  # nobody noted that the circuit moved
+        (0.5, (0.0, 0.0), ["edits_change_values"]),  # nothing to compare with
+    ],
+)
+def test_a_circuit_that_is_taken_out_must_move(circuit: float, random: tuple[float, float], fails: list[str]) -> None:
+    assert failing(circuit, random) == fails
+
+
+def test_missing_head_and_draw_are_logged_as_none() -> None:
+    """0 is the first layer, its first head, and the first draw."""
+    assert CircuitVariant("circuit")[2:] == (-1, -1, -1)

@@ -22,8 +22,8 @@ from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.arithmetic.rounding import rounding
 from tests.close import MIN_CHANGE_SHARE
 from tests.families.hooks import run_with_hooks
-from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, error, make_edits, make_reads
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
+from tests.surgery.small_edits import CELLS, LENGTH, SOURCE, Cell, error, make_edits, make_reads
 
 PAIRS = tuple(" / ".join(pair) for pair in combinations(("torch", "nnsight", "hooks"), 2))
 SEEDS = (1, 2, 3)

@@ -14,8 +14,7 @@ from rebinding.surgery import Edit, NothingEdited, Read, TorchSurgeon, derive, i
 from rebinding.surgery.sites import SITES
 from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
 from tests.surgery.models import Family, tiny, tokens
-from tests.surgery.small_edits import RECORDED_SITES, edit_at, logits, make_surgeon
-from tests.surgery.tables import place
+from tests.surgery.small_edits import RECORDED_SITES, edit_at, logits, make_surgeon, place
 
 EDITABLE = [site for site in SITES if site != "logits"]
 

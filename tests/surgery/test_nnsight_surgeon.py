@@ -19,8 +19,8 @@ from rebinding.surgery.recording import RecordedRun
 from rebinding.surgery.sites import Attention, Edit, Mode, NothingEdited, Read, Site, SurgeryError, in_layer
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
-from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
 from tests.surgery.models import FAMILIES, SIZES, Family, changed, make_hostile, tiny, tokens
+from tests.surgery.small_edits import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
 
 LAST = Read("logits", at=[12])
 MODES: tuple[Mode, Mode] = ("set", "add")

@@ -12,9 +12,8 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.plan import reaching_rows, touched
 from rebinding.surgery.sites import HEADLESS, SITES, Attention, Scope, Site
 from tests.close import agree, is_changed
-from tests.surgery.cases import width
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
-from tests.surgery.tables import place
+from tests.surgery.small_edits import place, width
 
 LENGTH, LAYER, POSITION, HEAD = 13, 1, 5, 1
 SURGEONS: tuple[type[TorchSurgeon | NNsightSurgeon], ...] = (TorchSurgeon, NNsightSurgeon)

@@ -27,8 +27,8 @@ from rebinding.surgery.derivation import derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, NothingEdited, Read, SurgeryError
 from tests.close import agree, is_changed
-from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
 from tests.surgery.models import VOCABULARY, Family, changed, tiny, tokens
+from tests.surgery.small_edits import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
 
 FAMILIES: tuple[Family, ...] = ("gemma2", "gemma3", "qwen3")
 """Soft caps; key norms on (row, head, position, head_dim); key norms on (row, position, head, head_dim)."""

@@ -1,11 +1,17 @@
-"""Who may import whom: the table of the house, held against the syntax tree."""
+"""The tree: who may import whom, what a claim may see, how long a file is, and that no test reads a clock."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Mapping
 
 import pytest
 
+from rebinding.experiments.workbench import Workbench
+from rebinding.study.model_under_test import ModelUnderTest
+from rebinding.study.study import Study
+from rebinding.verdicts.judgement import Judgement
 from tests.tree.syntax_trees import ROOT, has_requests, imported, imported_names, trees
 
 TABLE: Mapping[str, tuple[str, ...]] = {
@@ -198,3 +204,112 @@ def test_the_rest_of_the_study_is_hidden(name: str) -> None:
 def test_models_and_truths_are_hidden(name: str) -> None:
     assert name in trees()
     assert not is_visible(name)
+
+
+EXPERIMENTS = [name for name in trees() if name.startswith("rebinding.experiments.")]
+HOOKS = ("register_",)
+
+
+def attributes(name: str) -> set[str]:
+    return {node.attr for node in ast.walk(trees()[name]) if isinstance(node, ast.Attribute)}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_no_experiment_sets_a_hook(name: str) -> None:
+    assert not [attribute for attribute in attributes(name) if attribute.startswith(HOOKS)]
+
+
+def test_only_the_search_and_the_replays_read_the_model() -> None:
+    """The search estimates by slopes and by weights, and what it reports is measured by edits; replays are compared
+    with the model's own forward."""
+    assert len(EXPERIMENTS) > 25
+    reading = {name for name in EXPERIMENTS if "model" in attributes(name)}
+    assert reading == {
+        "rebinding.experiments.search.pairs",
+        "rebinding.experiments.unedited",
+    }
+
+
+OF_THE_MODEL = ("truth", "plant", "spec", "session", "wide_session", "session_for", "loaded_model", "load_circuit")
+"""Names of `ModelUnderTest` that lead to what was planted, or to the model itself."""
+OF_A_BENCH = ("surgeon",)
+
+
+def public(cls: type) -> set[str]:
+    """The public attributes of a class."""
+    names = {*dir(cls), *inspect.get_annotations(cls), *inspect.signature(cls).parameters}
+    return {name for name in names if not name.startswith("_")}
+
+
+HIDDEN = {*OF_THE_MODEL, *OF_A_BENCH, "expected"}
+
+
+def test_hidden_names_exist() -> None:
+    assert set(OF_THE_MODEL) <= public(ModelUnderTest)
+    assert set(OF_A_BENCH) <= public(Workbench)
+    assert "expected" in public(Judgement)
+
+
+@pytest.mark.parametrize("name", [module for module in trees() if module.startswith("claims.")])
+def test_no_claim_asks_for_what_was_planted(name: str) -> None:
+    attributes = {node.attr for node in ast.walk(trees()[name]) if isinstance(node, ast.Attribute)}
+    assert not attributes & HIDDEN
+    assert not [attribute for attribute in attributes if attribute.startswith("_")]
+
+
+def test_a_study_shows_nothing_that_is_hidden() -> None:
+    assert not public(Study) & HIDDEN
+    assert {"binding", "trace_residuals", "discoveries", "printed", "circuit"} <= public(Study)
+
+
+def test_expectations_are_compared_in_one_place() -> None:
+    """`Truth` is read where a judgement is made, by the model, and where it is said how many prompts
+    and which rows a plant needs."""
+    calls = [
+        name
+        for name, tree in trees().items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr == "truth")
+        or (isinstance(node, ast.Name) and node.id == "truth_of")
+        if not name.startswith("rebinding.planted")
+    ]
+    assert set(calls) == {
+        "fixtures.judging",
+        "rebinding.study.model_under_test",
+        "rebinding.study.model_spec",
+    }
+
+
+MAXIMUM = 450
+FOLDERS = ("rebinding", "claims", "fixtures", "tests", "benchmarks", "browser", "cluster", "peers")
+
+
+def test_no_file_is_too_long() -> None:
+    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    assert len(paths) > 100
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in paths}
+    assert not {name: count for name, count in lengths.items() if count > MAXIMUM}
+
+
+CLOCKS = {"time", "timeit", "datetime"}
+"""Modules that read a clock, under whatever name they are imported."""
+TOOLS = {
+    "tests/arithmetic/portability.py",
+    "tests/oracles/faults/killed_runs.py",
+    "tests/oracles/mutants/random_faults.py",
+}
+"""When a run is killed is drawn from how long a whole one takes; the other two are commands that say how long."""
+
+
+def reads_a_clock(tree: ast.Module) -> bool:
+    """Whether a module imports one that reads a clock, or something from it."""
+    nodes = list(ast.walk(tree))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return bool(names & CLOCKS)
+
+
+def test_no_test_reads_a_clock() -> None:
+    paths = [path for folder in ("tests", "claims") for path in (ROOT / folder).rglob("*.py")]
+    reading = {str(path.relative_to(ROOT)) for path in paths if reads_a_clock(ast.parse(path.read_text("utf-8")))}
+    assert reading == {tool for tool in TOOLS if (ROOT / tool).exists()}  # in a copy of the tree they may be missing

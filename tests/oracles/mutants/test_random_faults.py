@@ -151,10 +151,10 @@ def test_seconds_leave_out_what_does_not_fit() -> None:
 
 
 def test_a_pattern_is_a_folder_a_file_a_function_or_a_node() -> None:
-    test = "tests/study/test_log.py::test_size[2-3]"
-    for pattern in ("tests/study", "tests/study/test_log.py", "tests/study/test_log.py::test_size", test):
+    test = "tests/study/test_gates.py::test_size[2-3]"
+    for pattern in ("tests/study", "tests/study/test_gates.py", "tests/study/test_gates.py::test_size", test):
         assert matches(test, [pattern])
-    for pattern in ("tests/stud", "tests/study/test_log", "tests/study/test_log.py::test_s", "test_size"):
+    for pattern in ("tests/stud", "tests/study/test_log", "tests/study/test_gates.py::test_s", "test_size"):
         assert not matches(test, [pattern])
 
 
@@ -171,16 +171,16 @@ def test_every_equivalent_fault_is_in_the_code_and_has_a_reason() -> None:
 
 
 def test_the_report_counts_first_killers_and_shows_survivors() -> None:
-    kill = {"outcome": "killed", "killer": "tests/study/test_log.py::test_size"}
+    kill = {"outcome": "killed", "killer": "tests/study/test_gates.py::test_size"}
     results = [
         kill, kill | {"killer": "tests/api/test_a.py::test_b"}, kill | {"killer": "collection"},
-        {"outcome": "late", "killer": "tests/study/test_log.py::test_size"},
+        {"outcome": "late", "killer": "tests/study/test_gates.py::test_size"},
         {"outcome": "survived", "diff": "+real", "tests": 3}, {"outcome": "survived", "diff": "+none", "tests": 3}, {},
     ]  # fmt: skip
     rows = [fault(f"f{number}").identity | result for number, result in enumerate(results)]
     text = "\n".join(report(rows, {key_of(rows[-2]): "the same", key_of(rows[-1]): "the same"}))
     assert "rebinding/study | 7 | 1 | 1 | 1 | 1 | 0 | 1 | 2" in text
-    assert "3 first killers\n   2 tests/study/test_log.py::test_size" in text
+    assert "3 first killers\n   2 tests/study/test_gates.py::test_size" in text
     assert "+real" in text
     assert "+none" not in text
 
