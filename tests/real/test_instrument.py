@@ -21,7 +21,7 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded
 from tests.close import allowance
-from tests.experiments.circuit.naive import hooked
+from tests.experiments.naive import hooked
 from tests.surgery import small_edits
 
 EditSite: TypeAlias = Literal["resid", "z", "q", "k", "v", "mlp_out"]

@@ -1,4 +1,4 @@
-"""What the conditions add: directions of which we know the answer, and random vectors of the right size."""
+"""What the conditions add, and which of them are candidates for differences between the text and the code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import torch
 from rebinding.experiments.binding.conditions import (
     K_BOX,
     MATCHED_RANDOM,
+    POOLED,
     POOLED_KEYS,
     PUBLISHED_RANDOM,
     QK,
     QK_SOURCE,
+    SOURCE,
     TABLE,
     Condition,
+    RowConditions,
     Shift,
+    row_conditions,
     shift_of,
 )
 from rebinding.experiments.binding.directions import (
@@ -27,13 +31,17 @@ from rebinding.experiments.binding.directions import (
     published_noise,
     shared_keys,
 )
+from rebinding.experiments.binding.request import VARIATIONS, request_shifts
+from rebinding.experiments.prompts import Stories
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.procedure import BY_PROCEDURE, CHOICE_NAMES, OPEN, RELEASED, BindingConventions, builtin_procedure
 from rebinding.surgery import SurgeryError
-from rebinding.surgery.sites import Scope
 from tests.experiments.binding.setup import random_model
 
+PUBLISHED, CONTROLLED = (builtin_procedure(name).binding for name in ("published", "controlled"))
+SOURCE_CHOICE, BOTH_CHOICE = CHOICE_NAMES["source"], CHOICE_NAMES["both"]
 HEADS = ((1, 0), (1, 2), (2, 4))
 """The first two share a KV head in the random models, where three query heads do."""
-SCOPES: tuple[Scope, ...] = ("head", "group")
 
 ANATOMY = random_model("llama").surgeon.anatomy
 DICE = torch.Generator().manual_seed(5)
@@ -63,7 +71,8 @@ def test_real_shifts_go_from_i_to_j() -> None:
 
 
 def test_published_noise_has_each_heads_norm() -> None:
-    """Per head and case the norm of the real shift; independent vectors at the two slots, the same for all prompts."""
+    """Per head and case the norm of the real shift; independent vectors at the two slots, the same for all prompts. The
+    draws follow (layer, head), in whatever order heads are listed."""
     real, noise = shift(QK), shift(PUBLISHED_RANDOM[2])
     for name in ("q", "at_j", "at_i"):
         torch.testing.assert_close(getattr(noise, name).norm(dim=-1), getattr(real, name).norm(dim=-1))
@@ -71,12 +80,8 @@ def test_published_noise_has_each_heads_norm() -> None:
         torch.testing.assert_close(unit[0, 0], unit[0, 1])
     cosine = torch.nn.functional.cosine_similarity(noise.at_j, noise.at_i, dim=-1)
     assert cosine.abs().max() < 0.95
-
-
-def test_published_noise_is_drawn_in_the_order_of_layer_and_head() -> None:
-    """The order in which heads are listed does not matter: the draws follow (layer, head)."""
-    noise = published_noise([(2, 4), (1, 2), (1, 0)], 10, 1006)
-    torch.testing.assert_close(noise.flip(0), published_noise(HEADS, 10, 1006))
+    reversed_heads = published_noise(HEADS[::-1], 10, 1006)
+    torch.testing.assert_close(reversed_heads.flip(0), published_noise(HEADS, 10, 1006))
 
 
 @pytest.mark.parametrize("scope", ["group", "head"])
@@ -106,13 +111,13 @@ def test_relative_change_is_the_largest_added_number(slot: str) -> None:
     vectors[1, 2, 1, 7] = -0.8
     shifted = replace(Shift(None, None, None), **{slot: vectors})
     largest = float(DIRECTIONS.k.abs().max())
-    by_head, by_group = (shifted.relative_change(DIRECTIONS, ANATOMY, HEADS, scope) * largest for scope in SCOPES)
+    by_head, by_group = (
+        shifted.relative_change(DIRECTIONS, ANATOMY, HEADS, scope) * largest for scope in ("head", "group")
+    )
     torch.testing.assert_close(by_head, torch.tensor([[0.0, 0.6, 0.0], [0.0, 0.0, 0.8]]))
     torch.testing.assert_close(by_group, torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 0.4]]))
-    query = Shift(vectors, None, None).relative_change(DIRECTIONS, ANATOMY, HEADS, "group") * float(
-        DIRECTIONS.q.abs().max()
-    )
-    torch.testing.assert_close(query, by_head)  # nobody shares a query
+    query = Shift(vectors, None, None).relative_change(DIRECTIONS, ANATOMY, HEADS, "group")
+    torch.testing.assert_close(query * float(DIRECTIONS.q.abs().max()), by_head)  # nobody shares a query
 
 
 def test_invalid_conditions_are_refused() -> None:
@@ -129,3 +134,37 @@ def test_invalid_conditions_are_refused() -> None:
         bench.binding("published", [QK, QK], n=2)
     with pytest.raises(SurgeryError, match="answer in another slot"):
         measure_directions(bench.surgeon, dict.fromkeys(range(3), bench.prompts("published", 2)), HEADS)
+
+
+@pytest.mark.parametrize(
+    ("conventions", "read", "expected"),
+    [
+        (PUBLISHED, ("q", "k_both"), {RELEASED: ()}),
+        (PUBLISHED, ("k_object", "qk"), {RELEASED: (), SOURCE_CHOICE: SOURCE, BOTH_CHOICE: POOLED}),
+        (CONTROLLED, ("k_object", "qk"), {RELEASED: ()}),
+        (
+            replace(PUBLISHED, qk_keys=("source", "exchanged")),
+            ("qk", "k_box"),
+            {BY_PROCEDURE: SOURCE, CHOICE_NAMES["exchanged"]: (), BOTH_CHOICE: SOURCE + POOLED},
+        ),
+    ],
+)
+def test_a_candidate_differs_in_one_convention_about_the_rows_that_are_read(
+    conventions: BindingConventions, read: tuple[str, ...], expected: dict[str, RowConditions]
+) -> None:
+    """The first choices of a procedure are its first candidate."""
+    candidates = conventions.possible(read)
+    assert {name: row_conditions(candidate) for name, candidate in candidates.items()} == expected
+    assert set(OPEN["qk_keys"]) == dict(SOURCE).keys()
+    assert set(OPEN["key_means"]) == dict(POOLED).keys()
+
+
+def test_the_conditions_of_the_text_are_run_with_the_table() -> None:
+    """Only in the variations for the two procedures; the others keep the released table."""
+    prompts, heads = Stories(random_model("llama").encoder), Circuit((CircuitHead("B", 1, 0, "readout"),))
+    read = {QK_SOURCE, *POOLED_KEYS}
+    for name, variation in VARIATIONS.items():
+        counts = {"n": 2, "directions": 2, "draws": 1}
+        request = request_shifts(prompts, heads, "published", name, PUBLISHED, **counts)
+        assert set(request.conditions) - set(variation.conditions) == (read if variation.candidates else set())
+    assert [name for name, variation in VARIATIONS.items() if variation.candidates] == ["published", "controlled"]

@@ -1,40 +1,35 @@
-"""Mean ablation: measures by hand, its two ends, and what pruning and random circuits do with it."""
+"""Mean ablation: measures by hand, its two ends, knockout, contributions, and what pruning and random circuits do."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
-from typing import Any
 
 import pytest
 import torch
 
-from rebinding.experiments.ablation import evaluate, mean_z
-from rebinding.experiments.circuit.measure import in_orders, walk
-from rebinding.experiments.random_draws import draw_circuits, draw_sizes
-from rebinding.experiments.tokens import Answers, full_model
+from rebinding.experiments.ablation import evaluate
+from rebinding.experiments.circuit.measure import exchange_stream, in_orders, knock_out, walk
+from rebinding.experiments.circuit.request import CONTRIBUTIONS, NOTHING, contributions, removed_sets, request_stream
+from rebinding.experiments.circuit.summary import contribution
+from rebinding.experiments.prompts import Stories
+from rebinding.experiments.random_draws import draw_circuits, draw_sizes, has_heads_to_spare
+from rebinding.experiments.tokens import Answers, full_model, token_batch
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
-from rebinding.surgery import TorchSurgeon, derive
+from rebinding.paper.procedure import builtin_procedure
+from rebinding.planted import build
+from rebinding.planted.circuit_variants import THREAD
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.close import MIN_CHANGE_SHARE, allowance
-from tests.experiments.circuit.test_paths import ROLES, fake_prompts
-from tests.surgery.models import Family, tiny, tokens
-
-HEADS = tuple(product(range(4), range(6)))
-ANSWERS = Answers(torch.tensor([[[5, 6], [7, 7], [8, 9]]]).repeat(3, 1, 1), torch.tensor([0, 1, 2]))
-IDS = (10, 11, 12)
-CIRCUIT = Circuit(
-    (
-        CircuitHead("A", 3, 2, "readout"),
-        CircuitHead("B", 2, 5, "readout"),
-        CircuitHead("C", 1, 0, "question_box"),
-        CircuitHead("D", 0, 4, "swap_partner"),
-        CircuitHead("E", 0, 3, "context_partner"),
-    )
-)
+from tests.experiments.circuit.setup import ANSWERS, CIRCUIT, HEADS, IDS, ROLES, fake_prompts, name_every_token, setting
+from tests.planted.runs import encoded as encoded_prompts
+from tests.planted.runs import margins, plant
 
 
-def test_equal_logits_are_the_lowest_tokens() -> None:
+def test_the_lowest_token_wins_equal_logits_as_published() -> None:
     """As published: the first largest among the candidates' tokens answers, whoever else has as much. Else nobody."""
     tokens = torch.tensor([[5, 6], [7, 7], [3, 9]]).repeat(5, 1, 1)  # (prompt, candidate, alias)
     logits = torch.zeros(5, 1, 10)
@@ -50,28 +45,12 @@ def test_equal_logits_are_the_lowest_tokens() -> None:
     assert shared.take(row)(logits[:1], row)[:, 2].tolist() == [1], "an alias that two words share is the answer's too"
 
 
-def setting(family: Family) -> tuple[TorchSurgeon, list, list]:
-    """A tiny model, three prompts, and means over them and two others."""
-    model = tiny(family)
-    surgeon = TorchSurgeon(model, derive(model))
-    prompts = fake_prompts(tokens(family, n=5), ROLES)
-    return surgeon, prompts[:3], mean_z(surgeon, prompts, block=2)
-
-
-def test_the_circuit_of_all_heads_is_the_model_and_the_empty_one_is_ablated() -> None:
+def test_the_circuit_of_all_heads_is_the_model_and_every_group_counts() -> None:
     """The two ends; in between every group changes the result."""
     surgeon, prompts, means = setting("gemma2")
-    anatomy = surgeon.anatomy
-    for encoded in prompts:
-        encoded.roles.update({f"token {place}": place for place in range(len(encoded))})
-    every_head = Circuit(
-        tuple(
-            CircuitHead("all", layer, head, f"token {place}")
-            for layer in range(anatomy.n_layers)
-            for head in range(anatomy.n_heads)
-            for place in range(len(prompts[0]))
-        )
-    )
+    name_every_token(prompts)
+    places = [(*place, f"token {at}") for place in HEADS for at in range(len(prompts[0]))]
+    every_head = Circuit(tuple(CircuitHead("all", *place) for place in places))
     clean = full_model(surgeon, prompts, ANSWERS, IDS).rows
     complete = evaluate(surgeon, prompts, ANSWERS, IDS, {"all": every_head}, means, mean_set="test").rows
     bound = allowance(clean["label_logit"], floor=1.0)
@@ -88,7 +67,7 @@ def test_the_circuit_of_all_heads_is_the_model_and_the_empty_one_is_ablated() ->
         assert abs(first - second).max() > MIN_CHANGE_SHARE * bound
 
 
-def test_measures_by_hand() -> None:
+def test_measures_are_those_worked_out_by_hand() -> None:
     """Aliases count by their best, ties are no hit, probabilities sum over distinct aliases."""
     logits = torch.full((2, 1, 10), -20.0)
     logits[0, 0, [5, 6, 7, 8]] = torch.tensor([1.0, 3.0, 2.0, 0.0])
@@ -101,15 +80,10 @@ def test_measures_by_hand() -> None:
     assert float(result[1, 3]) == pytest.approx(float(soft[1, 7]))
 
 
-def additive(weights: dict[CircuitHead, float], base: float = 0.0) -> Any:
-    """A score to which every head adds its weight."""
-    return lambda circuits: [base + sum(weights[head] for head in circuit.heads) for circuit in circuits]
-
-
-def test_pruning_by_hand() -> None:
-    """The published walk removes what adds less than the step."""
+def test_pruning_removes_heads_that_add_less_than_the_step() -> None:
+    """The published walk, on a score to which every head adds its weight; a drop to nothing is infinite in shares."""
     weights = dict(zip(CIRCUIT.heads, (1.0, 0.005, -2.0, 0.02, 0.0), strict=True))
-    (pruned,) = walk([CIRCUIT], additive(weights))
+    (pruned,) = walk([CIRCUIT], lambda circuits: [sum(weights[head] for head in c.heads) for c in circuits])
     assert [head.group for head in pruned.circuit.heads] == ["A", "D"]
     assert [round(trial.drop, 6) for trial in pruned.trials] == [1.0, 0.005, -2.0, 0.02, 0.0]
     assert [trial.removed for trial in pruned.trials] == [False, True, True, False, True]
@@ -127,7 +101,7 @@ def test_redundant_heads_depend_on_the_order() -> None:
     assert {"A"} in groups
 
 
-def test_random_circuits_of_other_sizes() -> None:
+def test_random_circuits_have_the_size_that_is_asked_for() -> None:
     """So many heads at each role, without repetition, and all heads where there are no more."""
     for circuit in draw_sizes({"readout": 20, "question_box": 3, "swap_partner": 99}, HEADS, draws=3):
         counts = Counter(head.role for head in set(circuit.heads))
@@ -153,3 +127,119 @@ def test_random_circuits_match_roles_and_layers() -> None:
     crowded = Circuit(tuple(CircuitHead("A", 0, head, "readout") for head in range(4)))
     with pytest.raises(CircuitError, match="only 2 are left"):
         draw_circuits(crowded, HEADS, draws=1, exclude=True, match="role_and_layer")
+    assert has_heads_to_spare(CIRCUIT, HEADS)
+    assert not has_heads_to_spare(crowded, HEADS)
+    assert has_heads_to_spare(crowded, tuple(product(range(4), range(8))))
+
+
+def test_relative_change_of_a_knockout_is_that_of_its_farthest_head() -> None:
+    """At means that are the first prompt's own values nothing moves there. The small circuit has two heads of one layer
+    at two tokens: neither head is touched at the other's token."""
+    surgeon, prompts, _ = setting("llama")
+    recorded = surgeon.record(token_batch(prompts), keep={"z"}).sites["z"]  # layer: (prompt, head, token, head_dim)
+    means = [layer[0] for layer in recorded]
+    small = Circuit((CircuitHead("A", 1, 1, "readout"), CircuitHead("A", 1, 3, "question_box")))
+    circuits = {"some": CIRCUIT, "small": small}
+    for implementation in (surgeon, NNsightSurgeon(surgeon.model, surgeon.anatomy)):
+        rows = knock_out(implementation, prompts, ANSWERS, IDS, circuits, means, block=2).rows
+        table = rows.set_index(["circuit", "prompt"])["relative_change"]
+        rounded = allowance(table, floor=1.0)
+        for (name, circuit), (place, number) in product(circuits.items(), enumerate(IDS)):
+            shares = []
+            for head in circuit.heads:
+                at = prompts[place].roles[head.role]
+                value, mean = recorded[head.layer][place, head.head, at], means[head.layer][head.head, at]
+                shares.append(float((value - mean).abs().max() / torch.maximum(value.abs(), mean.abs()).max()))
+            assert table[name, number] == pytest.approx(max(shares), abs=rounded)
+            assert (table[name, number] > MIN_CHANGE_SHARE * rounded) == (place > 0)
+
+
+A, B, C = (CircuitHead("A", 2, 0, "readout"), CircuitHead("A", 2, 1, "readout"), CircuitHead("B", 1, 0, "readout"))
+TWINS = Circuit((A, B, C))
+"""Either of A and B says what C found."""
+PROMPTS = range(40)
+
+
+def contributions_by_hand(circuits: Sequence[Circuit]) -> torch.Tensor:
+    """C and one of the twins answer every prompt; anything less answers the first of four."""
+    works = torch.tensor([C in circuit.heads and bool({A, B} & set(circuit.heads)) for circuit in circuits])
+    lucky = torch.arange(len(PROMPTS)) % 4 == 0
+    return (works[:, None] | lucky[None]).float()
+
+
+def test_a_head_counts_where_its_twin_is_removed() -> None:
+    """A twin contributes nothing to the full circuit, and everything if the other twin is removed."""
+    sets = {NOTHING: (), "group A": (A, B), "group B": (C,)}
+    result = contribution(CONTRIBUTIONS.evidence(contributions(TWINS, contributions_by_hand, sets, PROMPTS), {}), 0.01)
+    means = {head: {name: float(values.mean()) for name, values in by_name.items()} for head, by_name in result.items()}
+    assert means == {
+        "A 2.0": {NOTHING: pytest.approx(-0.01), "group A": pytest.approx(1 - 1.01 * 0.25)},
+        "A 2.1": {NOTHING: pytest.approx(-0.01), "group A": pytest.approx(1 - 1.01 * 0.25)},
+        # without the twins only a quarter of the hits is left, which says nothing of B
+        "B 1.0": {NOTHING: pytest.approx(1 - 1.01 * 0.25), "group B": pytest.approx(1 - 1.01 * 0.25)},
+    }
+
+
+def test_removed_sets_are_nothing_every_group_and_random_ones() -> None:
+    """Nothing, every group, and as many random ones as asked, each with about an eighth of the heads; reproducible."""
+    large = Circuit(tuple(CircuitHead(group, 3, number, "readout") for group in "AB" for number in range(200)))
+    result = removed_sets(large, 20)
+    assert list(result)[:3] == [NOTHING, "group A", "group B"]
+    assert len(result) == 23
+    assert result[NOTHING] == ()
+    assert result["group B"] == large.groups["B"]
+    sizes = [len(result[f"random {number}"]) for number in range(20)]
+    assert 900 <= sum(sizes) <= 1100, "expected 20 x 400 / 8 = 1000, more than three standard deviations wide"
+    assert result == removed_sets(large, 20)
+
+
+def test_no_circuit_is_run_twice() -> None:
+    requested: list[Circuit] = []
+
+    def counting(circuits: Sequence[Circuit]) -> torch.Tensor:
+        requested.extend(circuits)
+        return contributions_by_hand(circuits)
+
+    rows = contributions(TWINS, counting, removed_sets(TWINS, 8), PROMPTS)
+    assert len(requested) == len(set(requested))
+    assert len(rows) == 11 * 3 * len(PROMPTS)
+
+
+def test_a_thread_declares_one_head_of_each_step() -> None:
+    """The planted model is the same; of its circuit five heads are declared, one from each step to the next."""
+    thread, full, prompts = plant("pointer+thread"), plant("pointer"), encoded_prompts("published", 9)
+    assert torch.equal(margins(thread, prompts), margins(full, prompts))
+    declared = {(head.layer, head.head) for head in thread.circuit}
+    assert declared == {thread.heads[line] for line in THREAD} < {(head.layer, head.head) for head in full.circuit}
+    assert sorted(head.layer for head in thread.circuit) == [1, 2, 3, 4, 6]
+
+
+def test_an_exchanged_stream_before_the_first_layer_is_the_word() -> None:
+    """Noise that has the same words there says nothing new, wherever it stands and whatever is around it."""
+    surgeon, prompts, means = setting("llama")
+    noise = fake_prompts(token_batch(prompts).roll(-2, dims=1), ROLES | {"context_partner": 2})  # the word at 4
+    without_e = CIRCUIT.without(CIRCUIT.groups["E"])
+    first, second = (
+        exchange_stream(
+            surgeon, prompts, noise, ANSWERS, IDS, without_e, means, role="context_partner", layers=[layer], block=2
+        ).rows["relative_change"]
+        for layer in (0, 1)
+    )
+    assert (first <= allowance(first, floor=1.0)).all()
+    assert (second > MIN_CHANGE_SHARE * allowance(second, floor=1.0)).all()
+
+
+def test_the_request_has_the_circuit_without_e() -> None:
+    """Its heads of E are held like all others, and the stream is another at E's token in front of the layers of D."""
+    heads = Circuit(build("pointer").circuit)
+    prompts = Stories(load("planted:pointer").encoder())
+    request = request_stream(
+        prompts, prompts.design("published"), heads, 2, conventions=builtin_procedure("controlled").circuit
+    )
+    assert set(request.circuit) == {head for head in heads.heads if head.group != "E"} != set(heads.heads)
+    assert request.layers == tuple(sorted({layer for layer, _ in heads.group("D")}))
+    encoded = prompts.encode(request.prompts)
+    clean, noise = encoded.prompts[0], encoded.counterfactuals[0]
+    at, noise_at = clean.roles[request.role], noise.roles[request.role]
+    assert clean.ids[at] == noise.ids[noise_at]
+    assert at != noise_at

@@ -6,6 +6,8 @@ from functools import cache
 
 import pytest
 
+from rebinding.experiments.search.pairs import pairs_of
+from rebinding.experiments.tokens import positions
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded, Encoder, PromptError
@@ -35,11 +37,7 @@ def test_names_find_their_tokens(boxes: int) -> None:
         assert [token_at(name, encoded_prompt.roles) for name in names] == list(range(len(encoded_prompt)))
         for at, name in enumerate(names_by_function(encoded_prompt.roles, names)):
             assert name is None or token_at(name, encoded_prompt.roles) == at
-    for text, name in (
-        ("contains", "contains@context_box[1]+1"),
-        ("items", "items@swap_first-3"),
-        (".", "swap_period"),
-    ):
+    for text, name in (("contains", "contains@context_box[1]+1"), (".", "swap_period")):
         assert word_of(first.pieces[names.index(name)]) == text
     assert {".@context_object[0]+1", "Box@context_box[0]-1", "readout"} <= set(names)
 
@@ -76,14 +74,6 @@ def test_noise_statements_stand_for_those_of_the_same_part() -> None:
         assert (clean.ids[first], first) != (noise.ids[match[first]], match[first])
 
 
-def test_prompts_that_are_written_otherwise_are_refused() -> None:
-    """Four boxes among three."""
-    from rebinding.experiments.search.pairs import pairs_of
-
-    with pytest.raises(PromptError, match="written alike"):
-        pairs_of((0, 1), [encoded(0), encoded(1)], [encoded(2), encoded(3, boxes=4)], [[1, 2], [3, 4]])
-
-
 def test_strata_are_as_fine_as_the_number_of_prompts_allows() -> None:
     """In a balanced block two prompts or four share order of naming and slots; in 18 order and the answer's slot are
     told apart; in 9 the order alone."""
@@ -91,3 +81,14 @@ def test_strata_are_as_fine_as_the_number_of_prompts_allows() -> None:
         strata_of = noise_pairs(encoder(), range(count)).strata
         assert list(strata_of) == list(range(count))
         assert sorted(set(strata_of.values())) == list(range(strata))
+
+
+def test_tokens_without_a_name_and_prompts_of_another_form_are_refused() -> None:
+    """A circuit's role may be any token that has a name. Four boxes among three are another form."""
+    prompts = [encoded(number) for number in range(4)]
+    places = positions(prompts, "items@swap_first-3").tolist()
+    assert [word_of(prompt.pieces[at]) for prompt, at in zip(prompts, places, strict=True)] == ["items"] * 4
+    with pytest.raises(ValueError, match="no role 'items@nowhere-3'"):
+        positions(prompts, "items@nowhere-3")
+    with pytest.raises(PromptError, match="written alike"):
+        pairs_of((0, 1), prompts[:2], [prompts[2], encoded(3, boxes=4)], [[1, 2], [3, 4]])

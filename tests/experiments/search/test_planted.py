@@ -9,13 +9,19 @@ from functools import cache
 import pytest
 import torch
 
+from benchmarks.against_gradients import approximated, best, rates, searched
+from benchmarks.edges import Link
 from rebinding.experiments.paths.measure import discover, to_noise_pairs
 from rebinding.experiments.prompts import Stories
 from rebinding.experiments.search.graph import Graph, Node
 from rebinding.experiments.search.pairs import SearchPairs
 from rebinding.experiments.search.request import SearchSettings
 from rebinding.experiments.search.search import MeasuredSteps, Search
-from rebinding.planted import ARCHITECTURES, MECHANISMS
+from rebinding.planted import ARCHITECTURES, MECHANISMS, Plant
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
+from rebinding.study.settings import ALL_POSITIONS, Settings
+from rebinding.study.study import Study
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder
@@ -32,13 +38,7 @@ SETTINGS = SearchSettings(SHARE, block=36)
 NEGLIGIBLE = 1e-3
 """Of attention. At softness 0.5 links that are heard with 0.06 move 0.009 of the whole; so those that are heard with
 less than 0.001 move less than 0.00015 of it, and an edge needs 0.0002."""
-PLANTS = ("pointer@llama", "lexical@gemma3", "pointer+at_stop@llama")
-OTHER_PLANTS = tuple(
-    f"{mechanism}@{architecture}"
-    for mechanism in MECHANISMS
-    for architecture in ARCHITECTURES
-    if f"{mechanism}@{architecture}" not in PLANTS
-)
+PLANTS = ("pointer@llama", "pointer+at_stop@llama", *(f"{m}@{a}" for m in MECHANISMS for a in ARCHITECTURES))
 VARIED_SETTINGS = ("decoys=0", "decoys=10", "softness=0.5", "softness=1")
 """Options of a plant: how many heads have random weights (all that fit, unless it is said), how soft softmaxes are."""
 
@@ -79,10 +79,7 @@ def kinds(graph: Wired) -> set[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *sampled((*PLANTS, *OTHER_PLANTS, *(f"pointer@llama?{option}" for option in VARIED_SETTINGS))),
-    ],
+    "name", sampled(dict.fromkeys((*PLANTS, *(f"pointer@llama?{option}" for option in VARIED_SETTINGS))))
 )
 def test_the_planted_graph_is_found(name: str) -> None:
     """The same nodes, at the same tokens; the same links, component by component; nothing else, of 35 to 44 decoys."""
@@ -113,20 +110,12 @@ def attention(name: str) -> Callable[[Node, str], float]:
     pairs, model = make_pairs(name), copy.deepcopy(plant(name).model)
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        maps = [
-            [
-                layer[0] for layer in model(torch.tensor([prompt.ids]), output_attentions=True).attentions
-            ]  # (head, to, from)
-            for prompt in pairs.clean
-        ]
+        maps = [model(torch.tensor([prompt.ids]), output_attentions=True).attentions for prompt in pairs.clean]
 
     def max_attention(receiver: Node, place: str) -> float:
         targets, sources = pairs.at(receiver.token).tolist(), pairs.at(place).tolist()
-        attention = [
-            float(maps_of_prompt[receiver.layer][receiver.head, t, f])
-            for maps_of_prompt, t, f in zip(maps, targets, sources, strict=True)
-        ]
-        return max(attention)
+        cells = zip(maps, targets, sources, strict=True)
+        return max(float(layers[receiver.layer][0, receiver.head, to, source]) for layers, to, source in cells)
 
     return max_attention
 
@@ -152,3 +141,53 @@ def test_the_stages_find_no_d_at_the_full_stop() -> None:
     names = ("first label", "last label", "last slot", "first slot")
     planted = {Node(*loaded_model.heads[name], "swap_period") for name in names}
     assert planted == {node for node in find_graph("pointer+at_stop@llama").nodes if node.token.startswith("swap")}
+
+
+FIRST, SECOND = 0, 36
+"""Balanced blocks of 36 that share no prompt."""
+
+
+@pytest.fixture(scope="module")
+def loaded_model() -> Plant:
+    return plant("lexical@llama")
+
+
+@pytest.fixture(scope="module")
+def first_search(loaded_model: Plant) -> tuple[frozenset[Link], Search]:
+    return searched(loaded_model, FIRST)
+
+
+@pytest.mark.slow
+def test_every_edge_is_found_again(loaded_model: Plant, first_search: tuple[frozenset[Link], Search]) -> None:
+    second, second_search = searched(loaded_model, SECOND)
+    assert not set(second_search.pairs.ids) & set(first_search[1].pairs.ids)
+    assert second == first_search[0] != frozenset()
+
+
+@pytest.mark.slow
+def test_gradients_tell_the_same_edges(loaded_model: Plant, first_search: tuple[frozenset[Link], Search]) -> None:
+    """A plant is nearly linear: at its best threshold the approximation has them all, and nothing else. With the search
+    it shares the recorded prompts only."""
+    edges, search = first_search
+    sizes = approximated(loaded_model, search)
+    assert len(sizes) > 100 * len(edges)  # of so many
+    assert rates(best(sizes, edges), edges) == (1.0, 1.0)
+
+
+NAME = "planted:lexical@llama"
+
+
+@pytest.mark.slow
+def test_the_circuit_of_a_case_is_the_searched_one() -> None:
+    """Nothing of what was planted is told to it; it has the planted heads and no other, each at a token where it was
+    planted. Its letters say where a head stands."""
+    spec = parse_model(NAME)
+    model = ModelUnderTest(spec, Settings(models=(spec,), circuit=ALL_POSITIONS))
+    study = Study.of(model)
+    circuit, planted = study.circuit, model.plant
+    assert planted is not None
+    assert {(head.layer, head.head) for head in circuit.heads} == {(head.layer, head.head) for head in planted.circuit}
+    roles = {name: {head.role for head in circuit.heads if head.group == name} for name in circuit.groups}
+    assert roles["D"] == {head.role for head in planted.circuit if head.role.startswith("swap")}
+    assert {"A", "B", "C", "D", "E"} == set(roles)
+    assert study.has_discovered_circuit

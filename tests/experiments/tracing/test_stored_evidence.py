@@ -53,11 +53,6 @@ def use_blocks_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "BLOCK", 2)
 
 
-def bench_at(root: Path) -> Workbench:
-    model = loaded_model()
-    return Workbench(model, Store(root))
-
-
 def stored(root: Path) -> set[tuple[str, str]]:
     return {(entry.experiment, entry.key) for entry in Store(root).entries()}
 
@@ -76,72 +71,47 @@ def note_sizes(measuring: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_blocks_are_stored_once_and_read_back(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store has only the blocks; evidence of all prompts, or of a part, is read from them."""
+    """The store has only the blocks; evidence of all prompts, or of a part, is read from them, and says what was
+    requested."""
     make, measuring = MAKERS[kind]
-    bench = bench_at(tmp_path)
+    bench = Workbench(loaded_model(), Store(tmp_path))
     request = make(bench.prompts, range(5))
     evidence = bench.get(request)
+    assert evidence.settings["request"] == request.plain
+    assert (
+        evidence.rows["prompt"].unique().tolist() == evidence.settings["request"]["prompts"]["ids"] == [0, 1, 2, 3, 4]
+    )
     blocks = bench.prompts.blocks(request)
     assert [block.n for block in blocks] == [2, 2, 1]
     assert stored(tmp_path) == {bench.address(block) for block in blocks}
     monkeypatch.setattr(tracing_measure, measuring, lambda *args, **kwargs: pytest.fail("a block was measured again"))
-    bench = bench_at(tmp_path)
+    bench = Workbench(loaded_model(), Store(tmp_path))
     second = bench.get(make(bench.prompts, range(5)))
     pd.testing.assert_frame_equal(second.rows, evidence.rows)
     assert second.settings == evidence.settings
     part = bench.prompts.part(request, 2, 4)
     assert part == blocks[1]
-    rows = bench.get(part).rows
     of_part = evidence.rows[evidence.rows["prompt"].isin((2, 3))].reset_index(drop=True)
-    pd.testing.assert_frame_equal(rows, of_part)
+    pd.testing.assert_frame_equal(bench.get(part).rows, of_part)
     assert len(stored(tmp_path)) == 3
-
-
-@pytest.mark.parametrize("kind", MAKERS)
-def test_more_prompts_measure_those_that_are_missing(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make, measuring = MAKERS[kind]
-    bench = bench_at(tmp_path)
-    first = bench.get(make(bench.prompts, range(4)))
-    sizes = note_sizes(measuring, monkeypatch)
-    longer = bench.get(make(bench.prompts, range(5)))
-    assert sizes == [3 if kind == "readout-diagnostic" else 1]  # a question about each of three boxes
-    pd.testing.assert_frame_equal(longer.rows[: len(first.rows)], first.rows)
-
-
-@pytest.mark.parametrize("kind", MAKERS)
-def test_evidence_says_what_was_requested(kind: str, tmp_path: Path) -> None:
-    """The rule for answers, the prompts, and all other fields of the request."""
-    make, _ = MAKERS[kind]
-    bench = bench_at(tmp_path)
-    request = make(bench.prompts, range(5))
-    evidence = bench.get(request)
-    assert evidence.settings["request"] == request.plain
-    assert evidence.settings["request"]["rule"] == CONVENTIONS.rule
-    assert evidence.settings["request"]["prompts"]["ids"] == list(range(5))
-    assert evidence.settings["request"]["prompts"]["design"] == "published"
-    assert evidence.rows["prompt"].unique().tolist() == list(range(5))
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_missing_blocks_are_measured_together(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as the surgeon takes; what is stored is what each block gives alone, to rounding."""
     make, measuring = MAKERS[kind]
-    alone = bench_at(tmp_path / "alone")
+    alone, together = (Workbench(loaded_model(), Store(tmp_path / name)) for name in ("alone", "together"))
     request = make(alone.prompts, range(9))
     blocks = alone.prompts.blocks(request)
     for block in blocks:
         alone.get_block(block)
-    together = bench_at(tmp_path / "together")
     together.get_block(blocks[3])
     monkeypatch.setattr(TorchSurgeon, "prompts_at_once", lambda surgeon, length: 5)
     sizes = note_sizes(measuring, monkeypatch)
     evidence = together.get(make(together.prompts, range(9)))
-    per_prompt = 3 if kind == "readout-diagnostic" else 1
+    per_prompt = 3 if kind == "readout-diagnostic" else 1  # a question about each of three boxes
     assert sizes == [4 * per_prompt, 2 * per_prompt, 1 * per_prompt], "two blocks, one before a stored one, the last"
     assert stored(tmp_path / "together") == stored(tmp_path / "alone")
-    monkeypatch.setattr(tracing_measure, measuring, lambda *args, **kwargs: pytest.fail("a block was measured again"))
     expected = alone.get(request)
     pd.testing.assert_frame_equal(evidence.rows, expected.rows, rtol=0, atol=ROUNDING)
     assert evidence.settings == expected.settings

@@ -13,8 +13,6 @@ from rebinding.task.text import Prompt
 from tests.close import allowance
 from tests.experiments.binding.setup import planted
 
-HEADS = ((1, 0), (1, 3), (2, 5))
-
 
 def swapped(encoder: Encoder, n: int = 22) -> list[Encoded]:
     """Counterbalanced prompts that ask about a swapped box, more than a block of them."""
@@ -40,7 +38,7 @@ def test_prompts_that_differ_in_their_roles_are_refused() -> None:
     first, second = swapped(bench.encoder, 2)
     lacking = replace(second, roles={name: at for name, at in second.roles.items() if name != "swap_period"})
     with pytest.raises(PromptError, match="prompt 1 has other roles than prompt 0"):
-        measure_heads(bench.surgeon, [first, lacking], [0, 1], HEADS, "readout")
+        measure_heads(bench.surgeon, [first, lacking], [0, 1], bench.groups["A"], "readout")
     contents = tuple(Contains(box, object) for box, object in zip("ABCD", ("egg", "fan", "boot", "shell"), strict=True))
     (wide,) = bench.encoder.encode([Prompt(Story(contents, (Swap("A", "B"),)), "B")])
     with pytest.raises(PromptError, match="would have one name"):

@@ -29,32 +29,28 @@ from rebinding.paper.procedure import TracingConventions, builtin_procedure
 from tests.experiments.tracing.naive import plain
 
 
-def pair(answer: int, rival: int | None) -> TracedPair:
-    return TracedPair(0, plain(torch.tensor([1, 2])), plain(torch.tensor([1, 3])), (10, 11, 12), answer, rival)
-
-
 def score(logits: list[float], *, answer: int, rival: int | None = 13) -> dict[str, object]:
+    pair = TracedPair(0, plain(torch.tensor([1, 2])), plain(torch.tensor([1, 3])), (10, 11, 12), answer, rival)
     table = torch.tensor(logits)[None, None, None]  # (prompt, layer, token, candidate)
-    return {name: value.item() for name, value in scores([pair(answer, rival)], table).items()}
+    return {name: value.item() for name, value in scores([pair], table).items()}
 
 
 @pytest.mark.parametrize(
-    ("logits", "answer", "hit", "with_rival", "margin", "rival_margin"),
+    ("logits", "answer", "hits", "margins"),
     [
-        ([3.0, 1.0, 2.0, 0.0], 0, True, True, 1.0, 3.0),
-        ([3.0, 1.0, 2.0, 5.0], 0, True, False, 1.0, -2.0),
-        ([3.0, 1.0, 2.0, 0.0], 2, False, False, -1.0, 2.0),
-        ([3.0, 3.0, 2.0, 0.0], 0, True, True, 0.0, 3.0),  # a tie goes to the first, as published
-        ([3.0, 3.0, 2.0, 0.0], 1, False, False, 0.0, 3.0),
+        ([3.0, 1.0, 2.0, 0.0], 0, (True, True), (1.0, 3.0)),
+        ([3.0, 1.0, 2.0, 5.0], 0, (True, False), (1.0, -2.0)),
+        ([3.0, 1.0, 2.0, 0.0], 2, (False, False), (-1.0, 2.0)),
+        ([3.0, 3.0, 2.0, 0.0], 0, (True, True), (0.0, 3.0)),  # a tie goes to the first, as published
+        ([3.0, 3.0, 2.0, 0.0], 1, (False, False), (0.0, 3.0)),
     ],
 )
-def test_scores_by_hand(
-    logits: list[float], answer: int, hit: bool, with_rival: bool, margin: float, rival_margin: float
+def test_scores_with_and_without_the_counterfactuals_answer(
+    logits: list[float], answer: int, hits: tuple[bool, bool], margins: tuple[float, float]
 ) -> None:
     actual = score(logits, answer=answer)
-    assert actual["hit"] is hit
-    assert actual["hit_with_counterfactual"] is with_rival
-    assert (actual["margin"], actual["counterfactual_margin"]) == (margin, rival_margin)
+    assert (actual["hit"], actual["hit_with_counterfactual"]) == hits
+    assert (actual["margin"], actual["counterfactual_margin"]) == margins
     assert actual["answer_logit"] == logits[answer]
 
 
@@ -67,45 +63,31 @@ def test_score_without_a_counterfactual_answer() -> None:
 
 def test_token_names_follow_the_roles() -> None:
     roles = {
-        "context_box[0]": 1,
-        "context_object[0]": 2,
-        "swap_first": 4,
-        "readout": 6,
-        "context_asked": 1,
-        "context_asked_object": 2,
-        "context_answer_object": 2,
-    }
+        "context_box[0]": 1, "context_object[0]": 2, "swap_first": 4, "readout": 6, "context_asked": 1,
+        "context_asked_object": 2, "context_answer_object": 2,
+    }  # fmt: skip
     places, names = names_of(roles, range(7))
     assert places == ["", "context_box[0]", "context_object[0]", "", "swap_first", "", "readout"]
     assert names == ["", "context_asked", "context_asked_object", "", "swap_first", "", "readout"]
 
 
-@pytest.mark.parametrize(("iia", "base", "value"), [(0.75, 0.5, 0.5), (1, 0.2, 1), (0.2, 0.2, 0), (0.1, 0.5, -0.8)])
-def test_normalised(iia: float, base: float, value: float) -> None:
-    assert normalised(iia, base) == pytest.approx(value)
-
-
-def test_nothing_to_restore() -> None:
+def test_normalised_gains_are_shares_of_what_can_be_restored() -> None:
+    shares = [normalised(*pair) for pair in ((0.75, 0.5), (1, 0.2), (0.2, 0.2), (0.1, 0.5))]
+    assert shares == pytest.approx([0.5, 1, 0, -0.8])
     assert math.isnan(normalised(1.0, 1.0))
 
 
 def evidence(changes_answer: bool = True) -> Evidence:
     """Two pairs, one layer, two tokens; a role stands at token 0 in one pair and at token 1 in the other."""
+    at_role = [True, False, False, True]
+    names = ["readout" if is_there else "" for is_there in at_role]
+    columns = {"layer": 0, "base_hit": False, "base_margin": 0.0, "ran": True, "differs": True}
     table = pd.DataFrame(
         {
-            "prompt": [0, 0, 1, 1],
-            "layer": 0,
-            "token": [0, 1, 0, 1],
-            "role": ["readout", "", "", "readout"],
-            "place": ["readout", "", "", "readout"],
-            "hit": [True, False, False, True],
-            "base_hit": [False, False, False, False],
-            "margin": [1.0, 0.0, 0.0, 3.0],
-            "base_margin": 0.0,
-            "ran": True,
-            "differs": True,
+            "prompt": [0, 0, 1, 1], "token": [0, 1, 0, 1], "role": names, "place": names, "hit": at_role,
+            "margin": [1.0, 0.0, 0.0, 3.0], **columns,
         }
-    ).astype({"role": "category", "place": "category"})
+    ).astype({"role": "category", "place": "category"})  # fmt: skip
     return Evidence("tracing", table, {"mode": "m", "changes_answer": changes_answer})
 
 
@@ -124,27 +106,19 @@ def cells(leads: dict[str, list[list[int]]], base: tuple[int, int] = (0, 0)) -> 
     """Two pairs and layers 0, 1, 2, ...; for each role in which layers (of each pair) the answer is back.
 
     `margin` says the same as `hit`, by a logit; against the counterfactual's answer it is half a logit less."""
-    rows = [
-        {
-            "prompt": prompt,
-            "layer": layer,
-            "token": token,
-            "role": role,
-            "place": role,
-            "hit": bool(hit),
-            "base_hit": bool(base[prompt]),
-            "hit_with_counterfactual": bool(hit),
-            "base_hit_with_counterfactual": bool(base[prompt]),
-            "margin": 2.0 * hit - 1.0,
-            "base_margin": 2.0 * base[prompt] - 1.0,
-            "counterfactual_margin": 2.0 * hit - 1.6,
-            "base_counterfactual_margin": 2.0 * base[prompt] - 1.6,
-        }
+    hits = [
+        (prompt, layer, token, role, bool(hit), bool(base[prompt]))
         for token, (role, values) in enumerate(leads.items())
         for prompt, line in enumerate(values)
         for layer, hit in enumerate(line)
     ]
-    return Evidence("tracing", pd.DataFrame(rows), {"mode": "m"})
+    table = pd.DataFrame(hits, columns=["prompt", "layer", "token", "role", "hit", "base_hit"])
+    table["place"] = table["role"]
+    for prefix in ("", "base_"):
+        hit = table[f"{prefix}hit"]
+        table[f"{prefix}hit_with_counterfactual"] = hit
+        table[f"{prefix}margin"], table[f"{prefix}counterfactual_margin"] = 2.0 * hit - 1.0, 2.0 * hit - 1.6
+    return Evidence("tracing", table, {"mode": "m"})
 
 
 def test_gains_skip_the_first_layer_and_subtract_the_base() -> None:
@@ -179,9 +153,8 @@ def test_leading_answer_depends_on_the_procedure() -> None:
     ):
         assert leading(result, conventions(**changes))["lead"].unique().tolist() == [expected], changes
     without_answer = result.rows.assign(counterfactual_margin=float("nan"), margin=0.4)
-    assert leading(Evidence("tracing", without_answer, {}), conventions())["lead"].unique().tolist() == [0.0], (
-        "ties are noise"
-    )
+    tied = leading(Evidence("tracing", without_answer, {}), conventions())
+    assert tied["lead"].unique().tolist() == [0.0], "ties are noise"
 
 
 def test_first_and_last_layers_by_prompt() -> None:
@@ -192,7 +165,7 @@ def test_first_and_last_layers_by_prompt() -> None:
     assert last_layer(result, conventions(), "own").tolist() == [3, 0]
 
 
-def test_context_contribution_by_hand() -> None:
+def test_contribution_of_the_context_is_what_both_labels_add_to_the_swaps() -> None:
     """By prompt; where gains are normalised, in shares of the prompts that have something to restore, here half."""
     rows = cells({name: [[0, 1, 0], [0, 1, 1]] for name in ("context", "swap", "both")}, base=(1, 0)).rows
     rows.loc[(rows["role"] == "swap") & (rows["prompt"] == 1), ["hit", "margin"]] = [False, -1.0]
@@ -201,8 +174,7 @@ def test_context_contribution_by_hand() -> None:
     assert context_contribution(result, conventions(scale="normalised")).tolist() == [[0, 2], [0, 2]]
 
 
-def test_windows_for_rules() -> None:
-    """All layers, or all but the last sixth."""
+def test_rules_read_all_layers_or_all_but_the_last_sixth() -> None:
     spans = [(0, 11), (0, 9), (0, 1), (3, 3), (11, 11)]
     rows = [
         {"prompt": 0, "question": "asked", "place": place, "first": first, "last": last, "change": 100.0 * first + last}
@@ -214,7 +186,7 @@ def test_windows_for_rules() -> None:
     assert margin_change(result, "readout", "not_the_last")["asked"].tolist() == [9]
 
 
-def test_claims_refuse_a_mode_that_leaves_the_answer() -> None:
+def test_a_mode_that_leaves_the_answer_is_refused_for_claims() -> None:
     for judge in (by_role, lambda item: gains(item, "readout", conventions())):
         with pytest.raises(EvidenceError, match="leaves the answer as it is"):
             judge(evidence(changes_answer=False))

@@ -1,0 +1,182 @@
+"""A step of the search equals full forwards with hooks, sender by sender; skipped senders have no effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from rebinding.experiments.search.graph import Node
+from rebinding.experiments.search.pairs import SearchPairs, record_pairs
+from rebinding.experiments.search.request import SearchSettings
+from rebinding.experiments.search.search import (
+    EDGE_SHARE,
+    LARGE,
+    NEGLIGIBLE,
+    MeasuredSteps,
+    Search,
+    direct_effect,
+    effect_via_receivers,
+)
+from rebinding.experiments.search.summary import family
+from rebinding.surgery import Edit, Read, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery.receivers import receiver_head
+from rebinding.task.prompts import Encoder
+from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
+from tests.everyday import sampled
+from tests.experiments.circuit.setup import fake_prompts, with_repeated_keys
+from tests.experiments.naive import Naive, score, score_after
+from tests.experiments.search.setup import noise_pairs
+from tests.planted.runs import plant
+from tests.surgery.models import FAMILIES, Family, tiny, tokens
+
+PLACES = (*(f"token {at}" for at in range(12)), "readout")
+MATCH = torch.tensor([[0, 1, 2, 6, 7, 5, 3, 4, 8, 9, 10, 11, 12], list(range(13))])
+RECEIVERS = [Node(3, 2, "readout"), Node(2, 5, "token 9"), Node(3, 0, "token 9")]
+ALL = SearchSettings(min_attention=0.0, screen="none")
+
+
+def make_pairs(family: Family) -> SearchPairs:
+    """Two pairs of random prompts that begin alike."""
+    ids = tokens(family, n=4)
+    ids[2:, :2] = ids[:2, :2]
+    roles = {name: at for at, name in enumerate(PLACES)}
+    clean, noise = (fake_prompts(part, roles) for part in (ids[:2], ids[2:]))
+    answers = torch.tensor([[11, 50, 51], [50, 7, 8]])
+    no_functions = ((None,) * 13,) * 2
+    return SearchPairs((7, 8), tuple(clean), tuple(noise), answers, MATCH, torch.tensor([2, 2]), PLACES, no_functions)
+
+
+@pytest.mark.parametrize("family", sampled(FAMILIES, "gemma3"))
+def test_a_step_equals_full_forwards(family: Family) -> None:
+    """Three receivers in two layers and at two tokens; senders of three layers at tokens in and out of windows."""
+    model = tiny(family)
+    anatomy, pairs = derive(model), make_pairs(family)
+    plain = with_repeated_keys(model, family, anatomy)
+    naive = Naive(plain, anatomy.layer_modules(plain), anatomy.n_heads, anatomy.parts[0].head_dim)
+    recorded = record_pairs(TorchSurgeon(model, anatomy), pairs)
+    rows = direct_effect(recorded)
+    rows_of = {"direct": rows} | dict(list(effect_via_receivers(recorded, RECEIVERS, ALL).groupby("component")))
+    cases = [("direct", layer, 12) for layer in (0, 3)]
+    cases += [(part, layer, at) for part in "qkv" for layer in (0, 2) for at in (4, 9, 12)]
+    effective = 0
+    for part, layer, at in cases:
+        for number, clean in enumerate(pairs.clean):
+            sender, answers = Node(layer, 1, PLACES[at]), pairs.answers[number].tolist()
+            value = recorded.noise_z[layer][number, 1, at]
+            expected = score_after(naive, clean, value, answers, sender, RECEIVERS, part)
+            before = score(naive, clean, answers)
+            prompt = pairs.ids[number]  # noqa: F841  # in the query
+            of_sender = rows_of[part].query("prompt == @prompt and layer == @layer and head == 1 and token == @at")
+            after = of_sender["after"].tolist() or [before]  # a sender that is not run has no effect
+            bound = allowance([expected, before], floor=1.0)
+            assert after == pytest.approx([expected], abs=bound), (part, layer, at)
+            effective += abs(expected - before) > MIN_CHANGE_SHARE * bound
+    assert effective > len(cases) / 2
+
+
+def test_senders_that_cannot_act_are_not_run() -> None:
+    """No sender at or above every receiver, before the first difference, behind the receivers, or, for a query, at
+    another token than the receiver's; allowed senders only, if some are named."""
+    model = tiny("llama")
+    recorded = record_pairs(TorchSurgeon(model, derive(model)), make_pairs("llama"))
+    rows = effect_via_receivers(recorded, [Node(2, 5, "token 9")], ALL)
+    assert set(rows["layer"]) == {0, 1}
+    assert set(rows["token"]) == set(range(2, 10))
+    assert set(rows.loc[rows["component"] == "q", "token"]) == {9}
+    two_senders = effect_via_receivers(
+        recorded, [Node(2, 5, "token 9")], ALL, [Node(1, 3, "token 4"), Node(0, 2, "token 11")]
+    )
+    assert set(zip(two_senders["layer"], two_senders["head"], two_senders["token"], strict=True)) == {(1, 3, 4)}
+
+
+def test_rows_that_slopes_skip_have_little_effect() -> None:
+    """Rows that are not run move their receivers little, and would have done less than is asked for; those that are run
+    have the same effects. With slopes of 0 the rows that move much are left."""
+    model = tiny("llama")
+    recorded = record_pairs(TorchSurgeon(model, derive(model)), make_pairs("llama"))
+    key = ["component", "prompt", "layer", "head", "token"]
+    full = effect_via_receivers(recorded, RECEIVERS, ALL).set_index(key)
+    settings = SearchSettings(share=0.99, min_attention=0.0)
+    screened = effect_via_receivers(recorded, RECEIVERS, settings).set_index(key)
+    assert set(screened.index) < set(full.index)
+    matching = full.loc[screened.index]
+    assert matching["after"].to_numpy() == pytest.approx(
+        screened["after"].to_numpy(), abs=allowance(full["after"], floor=1.0)
+    )
+    skipped = full.loc[full.index.difference(screened.index)]
+    assert skipped["relative_change"].max() < LARGE
+    assert (skipped["after"] - skipped["before"]).abs().max() < NEGLIGIBLE * settings.share * abs(recorded.total)
+    recorded.__dict__["slopes"] = [torch.zeros_like(slope) for slope in recorded.slopes]
+    blind = effect_via_receivers(recorded, RECEIVERS, settings).set_index(key)
+    assert set(blind.index) == set(full.index[full["relative_change"] >= LARGE])
+
+
+AT = torch.tensor([9, 11, 12])
+SOURCE = torch.tensor([0, 1, 2, 2, 0])
+TOKEN = torch.tensor([8, 10, 12, 3, 2])
+"""Tokens before the head's own, one that is it, and two that sliding windows hide."""
+
+
+@pytest.mark.parametrize("component", ["q", "k", "v"])
+@pytest.mark.parametrize("family", sampled(FAMILIES, "gemma2", "qwen3"))
+def test_z_of_a_receiver_equals_a_replay(family: Family, component: Any) -> None:
+    """Heads of every layer, windows and caps included; each row is another prompt and token."""
+    model = tiny(family)
+    surgeon = TorchSurgeon(model, derive(model))
+    recording = surgeon.record(tokens(family), keep={"z"})
+    dice = torch.Generator().manual_seed(1)
+    for layer, head in ((0, 4), (1, 0), (2, 5), (3, 3)):
+        token = AT[SOURCE] if component == "q" else TOKEN
+        raw = 2 * torch.randn(len(SOURCE), surgeon.anatomy.parts[0].head_dim, generator=dice)  # (row, head_dim)
+        actual = receiver_head(surgeon, recording, layer, head, AT).changed_z(component, raw, SOURCE, token)
+        scope = None if component == "q" else "head"
+        edit = Edit(component, raw[:, None, None], at=token[:, None], head=[(layer, head)], scope=scope)
+        read = Read("z", at=AT[SOURCE][:, None], head=[(layer, head)])
+        expected = surgeon.run(recording, [edit], [read], source=SOURCE, allow_noop=True)[0][:, 0, 0]
+        assert agree(actual, expected)
+        assert is_changed(expected, recording.sites["z"][layer][SOURCE, head, AT[SOURCE]])
+
+
+def test_a_recorded_z_that_does_not_follow_from_its_inputs_is_refused() -> None:
+    """A head whose z does not follow from its queries, keys and values (here: tampered with) is refused."""
+    model = tiny("llama")
+    surgeon = TorchSurgeon(model, derive(model))
+    recording = surgeon.record(tokens("llama"), keep={"z"})
+    recording.sites["z"][1] = recording.sites["z"][1] * 1.01
+    with pytest.raises(SurgeryError, match="differs from the recorded one"):
+        receiver_head(surgeon, recording, 1, 2, AT)
+
+
+SHARE = 0.0005
+"""So little that decoys are run on the first block, too."""
+
+
+def mean_effects(rows: pd.DataFrame, prompts: int) -> pd.Series:
+    """The effect of each head at the places of a family, mean over prompts."""
+    table = rows.assign(effect=rows["before"] - rows["after"], family=rows["place"].map(family))
+    return table.groupby(["component", "layer", "head", "family"])["effect"].sum() / prompts
+
+
+def test_skipped_senders_have_almost_no_effect() -> None:
+    """A step on 36 prompts in blocks of 12, compared with the same with every sender on every prompt: means differ by
+    at most the threshold of the first block, the first block has more senders than the others, and every block has
+    some."""
+    loaded_model = plant("pointer@llama")
+    pairs = noise_pairs(Encoder(loaded_model.tokenizer), range(36))
+    settings = SearchSettings(share=SHARE, block=12)
+    surgeon = TorchSurgeon(loaded_model.model, derive(loaded_model.model))
+    search = Search(pairs, settings, MeasuredSteps(surgeon, pairs, settings.block))
+    front = sorted({row.node for row in search._select(search.step([]))}, reverse=True)
+    screened_rows = search.step(front).rows
+    full_rows = search._blocks(search._numbers, front, None, settings).rows
+    assert set(screened_rows["prompt"]) == set(pairs.ids)
+    senders = screened_rows.groupby("prompt").size()
+    assert senders[list(pairs.ids[12:])].mean() < senders[list(pairs.ids[:12])].mean()
+    full, screened = mean_effects(full_rows, 36), mean_effects(screened_rows, 36)
+    difference = (full - screened.reindex(full.index, fill_value=0.0)).abs()
+    min_effect = EDGE_SHARE * settings.share * abs(search.total_loss)
+    assert full.abs().max() > 50 * min_effect
+    assert difference.max() <= min_effect
