@@ -1,5 +1,6 @@
 """Every architecture that transformers offers as a causal language model is loaded or refused by an error of ours, and
-the table says which."""
+the table says which. A refusal says first what the model does, in the words of the field.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.models import ModelError, load
+from rebinding.models import ModelError, errors, load
+from rebinding.models.errors import SIGNS, find_reason
 from rebinding.models.selfcheck import check
 from tests.models.census import TYPES, build
 from tests.models.census_outcomes import COMMAND, Outcome, examine, read_table, summarise_certificate
 from tests.models.census_page import PAGE, PURPOSES, render
 from tests.models.folders import save
+from tests.surgery.models import FAMILIES, tiny
 
 TABLE = read_table()
 MOST_UNBUILT = 5
@@ -99,3 +102,39 @@ def test_a_change_is_named() -> None:
         AssertionError, match=f"(?s){COMMAND}.*llama: accepted.*in the table: refused, UnsupportedArchitecture"
     ):
         compare(new, old)
+
+
+REASONS = {
+    "mamba": "MambaForCausalLM mixes tokens by state-space layers (MambaBlock). ",
+    "rwkv": "RwkvForCausalLM mixes tokens by recurrent layers (RwkvBlock). ",
+    "falcon_h1": "FalconH1ForCausalLM mixes tokens by state-space layers (FalconH1Mixer) beside attention. ",
+    "lfm2": "Lfm2ForCausalLM mixes neighbouring tokens by convolutions (Lfm2ShortConv) beside attention. ",
+    "deepseek_v3": "DeepseekV3ForCausalLM keeps the keys and values of all heads in",
+    "bitnet": "BitNetForCausalLM norms the outputs of all heads together. ",
+    "afmoe": "AfmoeForCausalLM multiplies the outputs of heads by a gate. ",
+    "bert": "BertLMHeadModel is built like BERT, an encoder. ",
+    "bloom": "BloomForCausalLM computes attention in code of its own, ",
+}
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_refusal_begins_with_the_reason(kind: str) -> None:
+    """What the check missed comes after it, and then what to do."""
+    with pytest.raises(errors.UnsupportedArchitecture) as refusal:
+        check(build(kind))
+    assert refusal.type is errors.UnsupportedArchitecture
+    assert str(refusal.value).startswith(REASONS[kind])
+    assert len(str(refusal.value)) > len(REASONS[kind]) + 50
+
+
+def test_supported_families_have_no_sign() -> None:
+    """If a hybrid that is supported is refused, its linear attention is not why."""
+    models = {"qwen3_next": build("qwen3_next"), **{family: tiny(family) for family in FAMILIES}}
+    assert {name: find_reason(model) for name, model in models.items()} == dict.fromkeys(models)
+
+
+def test_every_sign_explains_a_refusal_of_the_census() -> None:
+    """A sign that explains nothing is out of date."""
+    reasons = [outcome.reason for outcome in read_table().outcomes.values() if outcome.status == "refused"]
+    starts = [reason.partition(" (")[0] for reason in SIGNS.values()]
+    assert [start for start in starts if not any(reason.startswith(start) for reason in reasons)] == []

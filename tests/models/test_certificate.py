@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from rebinding.models import check, load
 from rebinding.models.probe import Allowance
 from rebinding.models.reference import CELLS, Cell
 from rebinding.paper.certificate import Certificate
-from rebinding.surgery import Anatomy, RecordedRun, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery import Anatomy, RecordedRun, SurgeryError, TorchSurgeon, derive, replay
+from rebinding.surgery.calling import MixerRun
 from rebinding.surgery.layers import LayerEdit, LayerRead
 from tests.models.census import build
 from tests.surgery.models import FAMILIES, Family, tiny
+from tests.surgery.models import SIZES as TINY_SIZES
 
 LIVE = [cell for cell in CELLS if cell.attention == "live"]
 BLIND = 50
@@ -39,7 +42,7 @@ def test_families_are_certified_at_every_site_and_layer(family: Family) -> None:
     assert (certificate.gaps, certificate.errors) == ((), ())
 
 
-def test_models_of_16_bits_are_certified_and_left_unchanged() -> None:
+def test_a_model_of_16_bits_is_certified_and_left_unchanged() -> None:
     model = tiny("gemma2").to(torch.bfloat16)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     certificate = check(model, "certify", derive(model), layers=[2])
@@ -210,3 +213,74 @@ def test_an_edit_without_effect_fails() -> None:
     assert silent == {str(cell) for cell in CELLS if cell.site not in ("resid", "mlp_out", "logits")}
     assert {failure.partition(":")[0] for failure in certificate.failures} == silent
     assert "no edit at layer 2 changes the output" in certificate.failures[0]
+
+
+SIZES = {name: size for name, size in TINY_SIZES.items() if name != "attn_implementation"} | {"initializer_range": 0.2}
+ALTERNATING = ["sliding_attention", "full_attention"] * 2
+LINEAR = {"linear_key_head_dim": 6, "linear_value_head_dim": 5, "linear_num_key_heads": 2, "linear_num_value_heads": 4}
+FEW_EXPERTS = {"num_local_experts": 3, "num_experts_per_tok": 1}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gemma3n_text": {
+        "num_hidden_layers": 6, "num_kv_shared_layers": 2, "altup_num_inputs": 3, "laurel_rank": 6,
+        "layer_types": [*ALTERNATING, "sliding_attention", "full_attention"], "hidden_size_per_layer_input": 7,
+        "vocab_size_per_layer_input": 101, "sliding_window": 5, "activation_sparsity_pattern": [0.0] * 6,
+    },
+    "qwen3_5_text": LINEAR | {"layer_types": ["linear_attention", "full_attention"] * 2, "initializer_range": 0.1},
+    "gpt_oss": FEW_EXPERTS | {"sliding_window": 5, "layer_types": ALTERNATING},
+    "llama4_text": FEW_EXPERTS
+    | {"attention_chunk_size": 5, "no_rope_layers": [1, 0, 1, 0], "moe_layers": [1], "intermediate_size_mlp": 40},
+}  # fmt: skip
+
+
+@functools.cache
+def checked(kind: str) -> tuple[PreTrainedModel, Anatomy]:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **SIZES | SETTINGS[kind])
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model.eval().requires_grad_(False)
+    return model, check(model)
+
+
+def certificate_of(kind: str) -> Certificate:
+    model, anatomy = checked(kind)
+    return check(model, "certify", anatomy)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_every_layer_is_certified_at_the_sites_that_it_has(kind: str) -> None:
+    """In families whose layers differ: shared keys, residual streams, sinks, mixers, gates, chunks."""
+    _, anatomy = checked(kind)
+    certificate, layers = certificate_of(kind), range(anatomy.n_layers)
+    assert certificate.failures == []
+    with_heads = {layer for layer, _ in anatomy.heads}
+    without_heads = {"resid": {*layers, len(layers)}, "logits": {len(layers)}, "mlp_out": {*layers}}
+    for result in certificate.sites:
+        assert set(result.layers) == without_heads.get(result.site.split()[0], with_heads), result.site
+    gaps = {gap.reason: gap.layers for gap in certificate.gaps if gap.what != "fast frozen path"}
+    lacking = tuple(sorted(set(layers) - with_heads))
+    assert gaps == ({"the layer has no attention heads": lacking} if lacking else {})
+
+
+def test_a_mixer_that_starts_in_the_middle_of_the_prompt_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay runs it on its own window only."""
+    monkeypatch.setattr(replay, "MixerRun", lambda before=None, output=None: MixerRun(output=output))
+    certificate = certificate_of("qwen3_5_text")
+    assert certificate.replay > 1
+    wrong = {result.site for result in certificate.sites if result.deviation > 1}
+    assert {"resid", "mlp_out", "z"} <= wrong
+    assert not {site for site in wrong if site.endswith("frozen")}  # there its output is held
+
+
+def test_keys_that_do_not_reach_the_layers_above_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay gives layers that share keys the recorded ones."""
+    right = replay.complete_keys
+
+    def recorded_keys(shared: Any, *arguments: Any) -> None:
+        shared.clear()
+        right(shared, *arguments)
+
+    monkeypatch.setattr(replay, "complete_keys", recorded_keys)
+    certificate = certificate_of("gemma3n_text")
+    wrong = {result.site for result in certificate.sites if result.deviation > 1}
+    assert {"resid", "k group", "v group"} <= wrong
+    assert not {site for site in wrong if site.endswith("frozen")}  # there nothing reads keys

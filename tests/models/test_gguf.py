@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType
 
+from rebinding.cli.commands import main
 from rebinding.models import ALIASES, Origin, errors, load, origin
 from rebinding.models.gguf import header
 from rebinding.task.designs import design
@@ -59,12 +59,6 @@ def test_a_file_is_the_subject_that_its_folder_is(tmp_path: Path) -> None:
     assert loaded_model.encoder().answer_tokens(prompts[0].story.objects)
 
 
-def test_loading_is_quiet_where_nobody_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "tiny.gguf", Q8_0)
-    load(str(tmp_path / "tiny.gguf"))
-    assert capsys.readouterr() == ("", "")
-
-
 def test_other_precisions_are_rounded_once(tmp_path: Path) -> None:
     path = str(tmp_path / "tiny.gguf")
     write(Path(path), Q4_1)
@@ -100,10 +94,6 @@ def test_the_header_is_what_was_written(tmp_path: Path) -> None:
     }
 
 
-def pointer(path: Path) -> None:
-    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-
-
 def write_numbers(*numbers: tuple[str, int]) -> Callable[[Path], None]:
     """A file that begins like a GGUF, and goes on with these little-endian numbers (the letters of `struct`)."""
     content = b"GGUF" + b"".join(struct.pack(f"<{code}", number) for code, number in numbers)
@@ -130,35 +120,41 @@ def cut(bytes_left: Callable[[int], int]) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("make", "message"),
     [
-        (pointer, errors.DamagedModel, "begins with b'vers'"),
-        (cut(lambda size: 200), errors.DamagedModel, "cut short"),
-        (write_numbers(("I", 1)), errors.DamagedModel, "version 1; versions 2 and 3 are read"),
-        (write_numbers(VERSION, ("Q", 1 << 60)), errors.DamagedModel, f"a count of {1 << 60}"),
-        (write_numbers(VERSION, NO_TENSORS, ("Q", 1 << 61)), errors.DamagedModel, f"a count of {1 << 61}"),
-        (write_numbers(VERSION, NO_TENSORS, A_FACT, ("Q", 1 << 62)), errors.DamagedModel, f"a count of {1 << 62}"),
-        (
-            write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, ("I", 13)),
-            errors.DamagedModel,
-            "a value of the unknown type 13",
-        ),
+        (lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\n"), "begins with b'vers'"),
+        (cut(lambda size: 200), "cut short"),
+        (write_numbers(("I", 1)), "version 1; versions 2 and 3 are read"),
+        (write_numbers(VERSION, ("Q", 1 << 60)), f"a count of {1 << 60}"),
+        (write_numbers(VERSION, NO_TENSORS, ("Q", 1 << 61)), f"a count of {1 << 61}"),
+        (write_numbers(VERSION, NO_TENSORS, A_FACT, ("Q", 1 << 62)), f"a count of {1 << 62}"),
+        (write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, ("I", 13)), "a value of the unknown type 13"),
         (
             write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, ARRAY, ("I", 0), ("Q", 1 << 59)),
-            errors.DamagedModel,
             f"a count of {1 << 59}",
         ),
-        (write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, *NESTED), errors.DamagedModel, "recursion"),
-        (cut(lambda size: size - 5000), errors.UnsupportedArchitecture, "transformers cannot load"),
-        (lambda path: write(path, Q8_0, parts=2), errors.DamagedModel, "one of 2 parts"),
-        (lambda path: write(path, Q8_0, architecture="starling"), errors.UnsupportedArchitecture, "starling"),
+        (write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, *NESTED), "recursion"),
+        (lambda path: write(path, Q8_0, parts=2), "one of 2 parts"),
     ],
 )
-def test_unloadable_files_are_refused(
-    make: Callable[[Path], None], error: type[Exception], message: str, tmp_path: Path
+def test_damaged_files_are_refused(make: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+    make(tmp_path / "tiny.gguf")
+    with pytest.raises(errors.DamagedModel, match=message):
+        load(str(tmp_path / "tiny.gguf"), dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (cut(lambda size: size - 5000), "transformers cannot load"),
+        (lambda path: write(path, Q8_0, architecture="starling"), "starling"),
+    ],
+)
+def test_files_that_the_library_cannot_load_are_refused(
+    make: Callable[[Path], object], message: str, tmp_path: Path
 ) -> None:
     make(tmp_path / "tiny.gguf")
-    with pytest.raises(error, match=message):
+    with pytest.raises(errors.UnsupportedArchitecture, match=message):
         load(str(tmp_path / "tiny.gguf"), dtype="float32")
 
 
@@ -169,10 +165,11 @@ def test_missing_package_says_how_to_install_it(tmp_path: Path, monkeypatch: pyt
         load(str(tmp_path / "tiny.gguf"))
 
 
-def test_prompts_are_shown_without_loading_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rebinding.cli.commands import main
-
+def test_prompts_are_shown_and_models_loaded_without_other_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path / "tiny.gguf", Q8_0)
-    shutil.copy(tmp_path / "tiny.gguf", tmp_path / "whole.gguf")
-    assert main(["prompt", "--model", str(tmp_path / "whole.gguf")]) == 0
+    load(str(tmp_path / "tiny.gguf"))
+    assert capsys.readouterr() == ("", "")
+    assert main(["prompt", "--model", str(tmp_path / "tiny.gguf")]) == 0
     assert "form template" in capsys.readouterr().out

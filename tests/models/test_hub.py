@@ -1,4 +1,4 @@
-"""Models on the Hub: from the cache when offline; refusals as the Hub words them, from a Hub of a few lines."""
+"""Models on the Hub: from the cache when offline; refusals as the Hub words them; the licence that a base states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import huggingface_hub
 import pytest
 import torch
 
-from rebinding.models import errors, load
+from rebinding.models import errors, load, origin
+from rebinding.models.hub import licence_of_page, stated_licence
 from tests.close import agree
 from tests.models.folders import ROWS, change_config, save_tiny
 from tests.surgery.models import tiny, tokens
@@ -76,26 +77,22 @@ def test_a_cached_model_needs_no_network_and_says_its_commit(name: str, cache: P
         assert agree(loaded_model.model(tokens("llama")).logits, tiny("llama", vocab_size=ROWS)(tokens("llama")).logits)
 
 
-@pytest.mark.parametrize("name", ["gemma3-12b", "llama3.1-8b", "owner/name@elsewhere"])
-def test_offline(name: str, cache: Path) -> None:
+@pytest.mark.parametrize("name", ["gemma3-12b", "owner/name@elsewhere"])
+def test_what_is_not_cached_is_refused_offline(name: str, cache: Path) -> None:
     with pytest.raises(errors.UnreachableModel, match=r"not on this machine.*HF_HOME .*pass a folder"):
         load(name)
+    with pytest.raises(errors.UnknownName, match="cannot be a Hub id"):
+        load("owner/na..me")
 
 
-def test_weights_that_never_came(cache: Path) -> None:
+def test_incomplete_snapshots_are_refused_by_their_first_lack(cache: Path) -> None:
+    """A model that is refused by its configuration does not need its weights; an adapter has to be fetched first."""
     (cache / "model.safetensors").unlink()
     with pytest.raises(errors.ModelError, match=r"lacks model\.safetensors"):
         load("owner/name")
-
-
-def test_a_refused_model_does_not_need_its_weights(cache: Path) -> None:
-    (cache / "model.safetensors").unlink()
     change_config(cache, auto_map={"AutoModelForCausalLM": "modeling.Model"})
     with pytest.raises(errors.UnsupportedFormat, match="asks for the model's own Python code"):
         load("owner/name")
-
-
-def test_an_adapter_on_the_hub_is_to_be_fetched_first(cache: Path) -> None:
     (cache / "config.json").rename(cache / "adapter_config.json")
     with pytest.raises(errors.UnfitAdapter, match=r"holds an adapter and no model.*--local-dir FOLDER"):
         load("owner/name")
@@ -120,19 +117,72 @@ def test_hub_refusals_are_explained(
     )  # huggingface_hub asks for things of its own now and then
 
 
-def test_an_id_that_cannot_be_one(cache: Path) -> None:
-    with pytest.raises(errors.UnknownName, match="cannot be a Hub id"):
-        load("owner/na..me")
-
-
-def test_only_the_projects_own_tests_keep_off_the_network() -> None:
+@pytest.mark.parametrize(("module", "setting"), [("conftest", "None"), ("tests.conftest", "1")])
+def test_only_the_projects_own_tests_keep_off_the_network(module: str, setting: str) -> None:
     """What is judged may have to be fetched; a default that keeps `pytest claims` offline would refuse every Hub model
     that is not here yet."""
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-    code = "import os, {}; print(os.environ.get('HF_HUB_OFFLINE'))"
-    for module, expected in (("conftest", "None"), ("tests.conftest", "1")):
-        command = [sys.executable, "-c", code.format(module)]
-        assert (
-            subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-            == expected
-        )
+    code = f"import os, {module}; print(os.environ.get('HF_HUB_OFFLINE'))"
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout.strip() == setting
+
+
+@pytest.mark.parametrize(
+    ("head", "licence"),
+    [
+        ("license: apache-2.0", "apache-2.0"),
+        ("tags:\n- license: mit\nlicense: gemma # see below", "gemma"),
+        ('license: "llama3.1"', "llama3.1"),
+        ("license:\n- mit\nlanguage: en", "mit"),
+        ("license: [mit]", "mit"),
+        ("license: other\nlicense_name: LFM Open License v1.0", "LFM Open License v1.0"),
+        ("license:\n- mit\n- apache-2.0", None),
+        ("license: [mit, apache-2.0]", None),
+        ("license: other", None),
+        ("license: unknown", None),
+        ("license:", None),
+        ("license: mit\x1b[31m", None),
+        ("license_link: LICENSE", None),
+        ("model:\n  license: mit", None),
+        ("", None),
+        ("license: mit\ntags: [&a a, *a]", None),
+        (
+            "license: mit\na0: &a0 {x: 1}\n"
+            + "\n".join(f"a{n + 1}: &a{n + 1} {{<<: [*a{n}, *a{n}]}}" for n in range(99)),
+            None,
+        ),
+        ("license: mit\ntags: " + "[" * 90_000, None),
+        ("license: mit\n1: 2", None),
+        ("- license: mit", None),
+        ("license: 2026-11-28", None),
+    ],
+)
+def test_the_licence_of_a_page_is_read_from_its_front_matter(head: str, licence: str | None) -> None:
+    assert licence_of_page(f"---\n{head}\n---\n\nlicense: bsd\n") == licence
+
+
+def test_text_outside_front_matter_is_not_read() -> None:
+    for page in ("license: mit", "Title\nlicense: mit\n---\n", "---\nlicense: mit\n", ""):
+        assert licence_of_page(page) is None
+
+
+def test_a_folder_and_a_hub_model_state_their_licence_in_the_readme(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name, folder in ((str(tmp_path / "folder"), tmp_path / "folder"), ("owner/name", cache)):
+        assert stated_licence(origin(name)) is None
+        (folder / "README.md").write_bytes(b"---\nlicense: mit\n---\n\xff")
+        assert stated_licence(origin(name)) == "mit"
+
+
+@pytest.mark.parametrize("licence", ["apache-2.0", "Gemma Terms of Use", None])
+def test_a_gguf_file_states_its_licence_in_the_header(licence: str | None, tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    if licence is not None:
+        writer.add_license(licence)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert stated_licence(origin(str(path))) == licence

@@ -1,4 +1,4 @@
-"""Subjects from folders: what comes back is what was saved, checked and ready."""
+"""Models from folders: what comes back is what was saved, checked and ready, with the same fingerprint."""
 
 from __future__ import annotations
 
@@ -13,46 +13,41 @@ from transformers.utils import logging as transformers_logging
 
 from rebinding.experiments.tokens import token_batch
 from rebinding.models import load
+from rebinding.models.loaded_model import fingerprint
+from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import Edit, Read
 from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.prompts import Prompt
 from tests.close import agree, is_changed
-from tests.models.folders import ROWS, change_config, save_tiny
+from tests.everyday import sampled
+from tests.models.folders import ROWS, change_config, save, save_tiny
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_folder_gives_the_model_that_was_saved(family: Family, tmp_path: Path) -> None:
+    """With the anatomy of its text tower; a multimodal wrapper keeps its vision tower as it is."""
     loaded_model = load(str(save_tiny(tmp_path, family)), form="raw", device="cpu")
-    ids = tokens(family)
-    with torch.no_grad():
-        assert agree(
-            loaded_model.model(ids).logits, tiny(family, vocab_size=ROWS)(ids).logits
-        )  # weights from a file lie elsewhere
+    ids, model = tokens(family), loaded_model.model
+    with torch.no_grad():  # weights from a file lie elsewhere
+        assert agree(model(ids).logits, tiny(family, vocab_size=ROWS)(ids).logits)
     assert (loaded_model.dtype, loaded_model.device, loaded_model.form) == ("float32", torch.device("cpu"), "raw")
     assert loaded_model.revision is None
-    assert not loaded_model.model.training
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_anatomy_is_that_of_the_text_tower(family: Family, tmp_path: Path) -> None:
-    anatomy = load(str(save_tiny(tmp_path, family))).anatomy
+    assert not model.training
+    anatomy = loaded_model.anatomy
     assert (anatomy.n_layers, anatomy.n_heads, anatomy.parts[0].n_kv_heads, anatomy.parts[0].head_dim) == (4, 6, 2, 10)
     assert anatomy.branches is not None
     assert bool(anatomy.branches.mlp_after) == ("gemma" in family)
-    prefix = "model.language_model" if family == "gemma3_multimodal" else "model"
-    assert anatomy.layers == f"{prefix}.layers"
-
-
-def test_the_multimodal_wrapper_keeps_its_vision_tower_as_it_is(tmp_path: Path) -> None:
-    model = load(str(save_tiny(tmp_path, "gemma3_multimodal"))).model
-    assert type(model).__name__ == "Gemma3ForConditionalGeneration"
-    assert model.config.text_config._attn_implementation == "rebinding_eager"
-    assert model.config.vision_config._attn_implementation == "eager"
+    is_wrapper = family == "gemma3_multimodal"
+    assert anatomy.layers == ("model.language_model.layers" if is_wrapper else "model.layers")
+    if is_wrapper:
+        assert type(model).__name__ == "Gemma3ForConditionalGeneration"
+        assert model.config.text_config._attn_implementation == "rebinding_eager"
+        assert model.config.vision_config._attn_implementation == "eager"
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_sixteen_bits(dtype: str, tmp_path: Path) -> None:
+def test_a_model_is_loaded_in_16_bits_but_for_its_positions(dtype: str, tmp_path: Path) -> None:
     loaded_model = load(str(save_tiny(tmp_path, "gemma2")), dtype=dtype)
     assert {weight.dtype for weight in loaded_model.model.parameters()} == {getattr(torch, dtype)}
     assert loaded_model.dtype == dtype
@@ -108,3 +103,42 @@ def test_loading_is_quiet_where_nobody_watches(terminal: bool, tmp_path: Path, m
     assert handler.stream.getvalue() == ""
     assert transformers_logging.get_verbosity() == before
     assert transformers_logging.set_tqdm_hook(None) is None
+
+
+@pytest.mark.parametrize("family", sampled(FAMILIES, "llama", "gemma3"))
+def test_fingerprint_survives_saving_sharding_and_loading(family: Family, tmp_path: Path) -> None:
+    first = load(str(save_tiny(tmp_path / "one", family)))
+    second = load(str(save(first.model, tmp_path / "two", max_shard_size="20KB")))
+    assert len(list((tmp_path / "two").glob("*.safetensors"))) > 1
+    assert first.fingerprint == second.fingerprint == fingerprint(tiny(family, vocab_size=ROWS), build_tokenizer())
+
+
+def test_a_single_weight_changes_the_fingerprint() -> None:
+    model, tokenizer = tiny("llama"), build_tokenizer()
+    before = fingerprint(model, tokenizer)
+    for weight, place in ((model.model.layers[3].mlp.down_proj.weight, (-1, -1)), (model.lm_head.weight, (0, 0))):
+        original = weight[place].clone()
+        weight[place] = torch.nextafter(original, torch.tensor(9.0))
+        assert fingerprint(model, tokenizer) != before
+        weight[place] = original
+    assert fingerprint(model, tokenizer) == before
+
+
+def test_dtype_settings_and_tokenizer_change_the_fingerprint() -> None:
+    """Using a tokenizer does not."""
+    model, tokenizer = tiny("gemma2"), build_tokenizer()
+    before = fingerprint(model, tokenizer)
+    prints = {
+        before,
+        fingerprint(tiny("gemma2").bfloat16(), tokenizer),
+        fingerprint(tiny("gemma2", final_logit_softcapping=3.5), tokenizer),
+    }
+    tokenizer(["Box A", "Box"], padding=True, truncation=True, max_length=2)
+    tokenizer.padding_side = "left"
+    assert fingerprint(model, tokenizer) == before
+    tokenizer.chat_template += " "
+    prints.add(fingerprint(model, tokenizer))
+    tokenizer = build_tokenizer()
+    tokenizer.add_tokens(["zeppelin"])
+    prints.add(fingerprint(model, tokenizer))
+    assert len(prints) == 5

@@ -15,24 +15,28 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, ByT5Tokenizer, PreTrainedModel
 
-from rebinding.models import ModelError, errors, load
+from rebinding.models import ModelError, check, checkpoint, errors, load
 from rebinding.surgery import derivation
 from rebinding.surgery.attention import NAME
 from tests.models import census
 from tests.models.folders import ROWS, change_config, save, save_tiny
-from tests.surgery.models import SIZES
+from tests.surgery.models import SIZES, tiny
 
 SMALL = {name: value for name, value in SIZES.items() if name != "attn_implementation"} | {"vocab_size": ROWS}
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "num_experts": 2}
 
 
-def save_architecture(kind: str, folder: Path, **settings: Any) -> None:
+def architecture(kind: str, **settings: Any) -> Callable[[Path], Path]:
     """A small random model of any family, on the sizes that its config knows."""
-    defaults = vars(AutoConfig.for_model(kind))
-    config = AutoConfig.for_model(kind, **{k: v for k, v in SMALL.items() if k in defaults}, **settings)
-    torch.manual_seed(0)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    save(model, folder)
+
+    def make(folder: Path) -> Path:
+        defaults = vars(AutoConfig.for_model(kind))
+        config = AutoConfig.for_model(kind, **{k: v for k, v in SMALL.items() if k in defaults}, **settings)
+        torch.manual_seed(0)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        return save(model, folder)
+
+    return make
 
 
 def slow_tokenizer(folder: Path) -> None:
@@ -41,10 +45,14 @@ def slow_tokenizer(folder: Path) -> None:
     ByT5Tokenizer().save_pretrained(folder)
 
 
-def delete_tokenizer(folder: Path) -> None:
-    save_tiny(folder)
-    for path in folder.glob("tokenizer*"):
-        path.unlink()
+def deleted(pattern: str) -> Callable[[Path], None]:
+    """A folder without the files of a pattern."""
+
+    def delete(folder: Path) -> None:
+        for path in save_tiny(folder).glob(pattern):
+            path.unlink()
+
+    return delete
 
 
 def cut_short(folder: Path) -> None:
@@ -53,21 +61,8 @@ def cut_short(folder: Path) -> None:
 
 
 def delete_shard(folder: Path) -> None:
-    from tests.surgery.models import tiny
-
     save(tiny("llama"), folder, max_shard_size="20KB")
     sorted(folder.glob("*.safetensors"))[1].unlink()
-
-
-def dropped(folder: Path) -> None:
-    """Biases in the checkpoint which the configuration says are not there."""
-    save_tiny(folder)
-    change_config(folder, attention_bias=False)
-
-
-def delete_chat_template(folder: Path) -> None:
-    save_tiny(folder)
-    (folder / "chat_template.jinja").unlink()
 
 
 def configured(**changes: Any) -> Callable[[Path], None]:
@@ -83,6 +78,7 @@ class Refusal:
     message: str
 
 
+UNFIT, UNSUPPORTED = errors.UnfitTokenizer, errors.UnsupportedArchitecture
 CASES = {
     "no model": Refusal(lambda folder: folder.mkdir(), errors.UnknownName, "has no config.json"),
     "broken config": Refusal(
@@ -91,37 +87,25 @@ CASES = {
     "quantised": Refusal(
         configured(quantization_config={"quant_method": "gptq"}), errors.UnsupportedFormat, "holds gptq weights"
     ),
-    "slow tokenizer": Refusal(slow_tokenizer, errors.UnfitTokenizer, "has no fast tokenizer"),
-    "no tokenizer": Refusal(delete_tokenizer, errors.UnfitTokenizer, "holds no tokenizer"),
+    "slow tokenizer": Refusal(slow_tokenizer, UNFIT, "has no fast tokenizer"),
+    "no tokenizer": Refusal(deleted("tokenizer*"), UNFIT, "holds no tokenizer"),
     "other tokenizer": Refusal(
-        lambda folder: save_tiny(folder, vocab_size=101),
-        errors.UnfitTokenizer,
-        "embeddings for tokens 0 to 100. It is another model's",
+        lambda folder: save_tiny(folder, vocab_size=101), UNFIT, "embeddings for tokens 0 to 100. It is another model's"
     ),
-    "no chat form": Refusal(delete_chat_template, errors.UnfitTokenizer, "pass form='raw'"),
+    "no chat form": Refusal(deleted("chat_template.jinja"), UNFIT, "pass form='raw'"),
     "truncated": Refusal(cut_short, errors.DamagedModel, r"is truncated or damaged \("),
     "lost shard": Refusal(delete_shard, errors.DamagedModel, "lacks model-00002-of-"),
-    "dropped": Refusal(dropped, errors.DamagedModel, "hold, against config.json, model.layers.0.self_attn.k_proj.bias"),
-    "unknown family": Refusal(
-        configured(model_type="nosuch"), errors.UnsupportedArchitecture, "transformers cannot read"
+    "biases in the checkpoint which the configuration says are not there": Refusal(
+        configured(attention_bias=False),
+        errors.DamagedModel,
+        "hold, against config.json, model.layers.0.self_attn.k_proj.bias",
     ),
-    "no causal model": Refusal(
-        configured(model_type="t5"), errors.UnsupportedArchitecture, "does not offer as a causal"
-    ),
-    "bloom": Refusal(
-        lambda folder: save_architecture("bloom", folder, n_layer=2, n_head=2),
-        errors.UnsupportedArchitecture,
-        "BloomForCausalLM does not let",
-    ),
-    "mpt": Refusal(
-        lambda folder: save_architecture("mpt", folder, n_layers=2, n_heads=2, d_model=24),
-        errors.UnsupportedArchitecture,
-        "Mpt.* does not let",
-    ),
+    "unknown family": Refusal(configured(model_type="nosuch"), UNSUPPORTED, "transformers cannot read"),
+    "no causal model": Refusal(configured(model_type="t5"), UNSUPPORTED, "does not offer as a causal"),
+    "bloom": Refusal(architecture("bloom", n_layer=2, n_head=2), UNSUPPORTED, "BloomForCausalLM does not let"),
+    "mpt": Refusal(architecture("mpt", n_layers=2, n_heads=2, d_model=24), UNSUPPORTED, "Mpt.* does not let"),
     "biased attention": Refusal(
-        lambda folder: save(census.build("inkling_text"), folder),
-        errors.UnsupportedArchitecture,
-        "InklingAttention hands position_bias",
+        lambda folder: save(census.build("inkling_text"), folder), UNSUPPORTED, "InklingAttention hands position_bias"
     ),
     "gemma without causal mask": Refusal(
         lambda folder: save_tiny(folder, "gemma3", use_bidirectional_attention=True),
@@ -131,21 +115,11 @@ CASES = {
     "llama without causal mask": Refusal(
         configured(is_causal=False), errors.FailedSelfCheck, "LlamaForCausalLM looks at the future"
     ),
-    "gated output": Refusal(
-        lambda folder: save_architecture("bitnet", folder),
-        errors.UnsupportedArchitecture,
-        "does not read what attention returns",
-    ),
-    "unnamed parts": Refusal(
-        lambda folder: save_architecture("camembert", folder, is_decoder=True),
-        errors.UnsupportedArchitecture,
-        "keeps no list of layers",
-    ),
+    "gated output": Refusal(architecture("bitnet"), UNSUPPORTED, "does not read what attention returns"),
+    "unnamed parts": Refusal(architecture("camembert", is_decoder=True), UNSUPPORTED, "keeps no list of layers"),
     "hybrid": Refusal(
-        lambda folder: save_architecture(
-            "minimax", folder, **EXPERTS, layer_types=["full_attention", "linear_attention"] * 2
-        ),
-        errors.UnsupportedArchitecture,
+        architecture("minimax", **EXPERTS, layer_types=["full_attention", "linear_attention"] * 2),
+        UNSUPPORTED,
         "MiniMaxAttention in layer 0, MiniMaxLightningAttention in layer 1",
     ),
 }
@@ -186,8 +160,6 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gpus_without_room_are_refused_and_not_helped_out_by_the_cpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from rebinding.models import checkpoint
-
     opened = AutoModelForCausalLM.from_pretrained
 
     def spread(*args: Any, **options: Any) -> Any:
@@ -200,17 +172,6 @@ def test_gpus_without_room_are_refused_and_not_helped_out_by_the_cpu(
         checkpoint.open_model(save_tiny(tmp_path), dtype="float32", device="cpu")
 
 
-def test_a_refused_model_is_left_without_hooks() -> None:
-    from rebinding.models import check
-    from tests.surgery.models import tiny
-
-    model = tiny("gemma3", use_bidirectional_attention=True)
-    with pytest.raises(errors.FailedSelfCheck, match="looks at the future"):
-        check(model)
-    assert model.config._attn_implementation == NAME
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-
-
 def test_layers_called_with_a_tensor_that_cannot_be_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the mask a keyword that nobody knows, a replay would not know how to cut it."""
     monkeypatch.setattr("rebinding.surgery.recording.LAYER_ARGUMENTS", ("position_embeddings",))
@@ -219,15 +180,23 @@ def test_layers_called_with_a_tensor_that_cannot_be_cut(tmp_path: Path, monkeypa
         load(str(tmp_path / "model"), device="cpu")
 
 
+def test_a_refused_model_is_left_without_hooks() -> None:
+    model = tiny("gemma3", use_bidirectional_attention=True)
+    with pytest.raises(errors.FailedSelfCheck, match="looks at the future"):
+        check(model)
+    assert model.config._attn_implementation == NAME
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
 def test_layers_called_by_position_are_not_refused(tmp_path: Path) -> None:
     """GPT-2 hands its layers the mask by position; fused projections are no obstacle either."""
-    save_architecture("gpt2", tmp_path / "model", n_embd=24, n_head=2, n_layer=2)
-    assert load(str(tmp_path / "model"), device="cpu").anatomy.branches is not None
+    folder = architecture("gpt2", n_embd=24, n_head=2, n_layer=2)(tmp_path)
+    assert load(str(folder), device="cpu").anatomy.branches is not None
 
 
 def test_layers_that_drop_keywords_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """StableLM's layers do; its line in the table of families says so."""
     monkeypatch.setattr(derivation, "FAMILIES", {})
-    save_architecture("stablelm", tmp_path / "model")
+    folder = architecture("stablelm")(tmp_path)
     with pytest.raises(errors.UnsupportedArchitecture, match=r"StableLm.* do not pass their keywords on"):
-        load(str(tmp_path / "model"), device="cpu")
+        load(str(folder), device="cpu")

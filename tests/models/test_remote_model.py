@@ -38,24 +38,19 @@ def served(key: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["planted:pointer", "shape:gemma2-9b", "."])
-def test_models_unknown_to_the_server_are_refused(name: str, key: None) -> None:
-    with pytest.raises(errors.UnreachableModel, match="Hub id"):
-        remote.load_remote(name)
+def test_nothing_is_requested_without_a_hub_id_a_key_and_the_hub(key: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("planted:pointer", "shape:gemma2-9b", "."):
+        with pytest.raises(errors.UnreachableModel, match="Hub id"):
+            remote.load_remote(name)
 
-
-def test_missing_key_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nnsight.CONFIG.API, "APIKEY", None)
-    with pytest.raises(errors.UnreachableModel, match="NDIF_API_KEY"):
-        remote.load_remote("gemma2-9b")
-
-
-def test_unreachable_hub_is_reported(key: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*_: Any) -> Path:
         raise errors.UnreachableModel("the Hub cannot be reached")
 
     monkeypatch.setattr(checkpoint, "fetch", offline)
     with pytest.raises(ModelError, match="cannot be reached"):
+        remote.load_remote("gemma2-9b")
+    monkeypatch.setattr(nnsight.CONFIG.API, "APIKEY", None)
+    with pytest.raises(errors.UnreachableModel, match="NDIF_API_KEY"):
         remote.load_remote("gemma2-9b")
 
 
