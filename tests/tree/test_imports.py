@@ -293,12 +293,8 @@ def test_no_file_is_too_long() -> None:
 
 CLOCKS = {"time", "timeit", "datetime"}
 """Modules that read a clock, under whatever name they are imported."""
-TOOLS = {
-    "tests/arithmetic/portability.py",
-    "tests/oracles/faults/killed_runs.py",
-    "tests/oracles/mutants/random_faults.py",
-}
-"""When a run is killed is drawn from how long a whole one takes; the other two are commands that say how long."""
+TOOLS = {"tests/arithmetic/portability.py", "tests/oracles/mutants/random_faults.py"}
+"""Commands that say how long something takes."""
 
 
 def reads_a_clock(tree: ast.Module) -> bool:

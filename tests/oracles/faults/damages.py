@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
@@ -16,11 +16,13 @@ import pyarrow.parquet as pq
 from safetensors.torch import load_file, save_file
 
 from rebinding.evidence.evidence import KEY
-from tests.oracles.faults.parquet_bombs import claiming, unfolding
 from tests.oracles.faults.stores import shards
 
 Inflict: TypeAlias = Callable[[Random, Path], list[Path]]
 """Damages one shard, or two, of a store; all that is random comes from the dice."""
+BILLION = 1_000_000_000
+ROWS = 1_000_003
+"""Rows that a forged file has in truth: a number that stands nowhere else in its footer."""
 
 
 def note(path: Path) -> Path:
@@ -34,9 +36,10 @@ def sealed(path: Path) -> list[Path]:
 
 
 def flipped(dice: Random, path: Path) -> None:
+    """Not the line end of a note: any white space after a checksum is as good."""
     content = bytearray(path.read_bytes())
     for _ in range(dice.choice((1, 1, 1, 10))):
-        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        content[dice.randrange(len(content.rstrip()))] ^= 1 << dice.randrange(8)
     path.write_bytes(content)
 
 
@@ -75,19 +78,12 @@ def broken_link(dice: Random, path: Path) -> None:
     path.symlink_to(path.parents[2] / "nowhere")
 
 
-def damage_shard(harm: Callable[[Random, Path], None]) -> Inflict:
+def damage(harm: Callable[[Random, Path], None], *, beside: bool = False) -> Inflict:
+    """Of a shard, or of the note beside it."""
+
     def inflict(dice: Random, root: Path) -> list[Path]:
         path = dice.choice(shards(root))
-        harm(dice, path)
-        return [path]
-
-    return inflict
-
-
-def damage_note(harm: Callable[[Random, Path], None]) -> Inflict:
-    def inflict(dice: Random, root: Path) -> list[Path]:
-        path = dice.choice(shards(root))
-        harm(dice, note(path))
+        harm(dice, note(path) if beside else path)
         return [path]
 
     return inflict
@@ -131,6 +127,37 @@ def unnamed(dice: Random, root: Path) -> list[Path]:
     return sealed(path)
 
 
+def write_column(column: pa.Array, note: bytes) -> bytes:
+    """A table of one column with the settings of a shard."""
+    file = io.BytesIO()
+    table = pa.table({"prompt": column}).replace_schema_metadata({KEY: note})
+    pq.write_table(table, file, compression="zstd", write_statistics=False)
+    return file.getvalue()
+
+
+def claiming(note: bytes) -> bytes:
+    """A thousand times as many rows by its footer as there are."""
+    full = write_column(pa.nulls(ROWS), note)
+    size = int.from_bytes(full[-8:-4], "little")
+    footer = full[-8 - size : -8].replace(_varint(ROWS), _varint(BILLION))
+    return b"".join((full[: -8 - size], footer, len(footer).to_bytes(4, "little"), full[-4:]))
+
+
+def unfolding(note: bytes) -> bytes:
+    """A text of a megabyte, a hundred thousand times."""
+    index, text = pa.array([0] * 100_000, pa.int32()), pa.array(["a" * 1_000_000])
+    return write_column(pa.DictionaryArray.from_arrays(index, text), note)
+
+
+def _varint(number: int) -> bytes:
+    """As Thrift's compact protocol writes a whole number: zigzag, seven bits a byte."""
+    remaining, encoded = number << 1, bytearray()
+    while remaining > 127:
+        encoded.append(remaining & 127 | 128)
+        remaining >>= 7
+    return bytes([*encoded, remaining])
+
+
 def bomb(make: Callable[[bytes], bytes]) -> Inflict:
     """A few kilobytes at the right address, with the right checksum, that stand for more than there is memory."""
 
@@ -160,21 +187,21 @@ def pipe(dice: Random, path: Path) -> None:
 
 
 DAMAGES: Mapping[str, Inflict] = {
-    "shard: bits flipped": damage_shard(flipped),
-    "shard: cut short": damage_shard(cut),
-    "shard: emptied": damage_shard(emptied),
-    "shard: may not be read": damage_shard(locked),
-    "shard: a folder instead": damage_shard(folder),
-    "shard: a link out of the store": damage_shard(link),
-    "shard: a link to nowhere": damage_shard(broken_link),
-    "shard: a pipe instead": damage_shard(pipe),
-    "note: bits flipped": damage_note(flipped),
-    "note: cut short": damage_note(cut),
-    "note: emptied": damage_note(emptied),
-    "note: removed": damage_note(removed),
-    "note: may not be read": damage_note(locked),
-    "note: a folder instead": damage_note(folder),
-    "note: a link out of the store": damage_note(link),
+    "shard: bits flipped": damage(flipped),
+    "shard: cut short": damage(cut),
+    "shard: emptied": damage(emptied),
+    "shard: may not be read": damage(locked),
+    "shard: a folder instead": damage(folder),
+    "shard: a link out of the store": damage(link),
+    "shard: a link to nowhere": damage(broken_link),
+    "shard: a pipe instead": damage(pipe),
+    "note: bits flipped": damage(flipped, beside=True),
+    "note: cut short": damage(cut, beside=True),
+    "note: emptied": damage(emptied, beside=True),
+    "note: removed": damage(removed, beside=True),
+    "note: may not be read": damage(locked, beside=True),
+    "note: a folder instead": damage(folder, beside=True),
+    "note: a link out of the store": damage(link, beside=True),
     "two shards exchanged": exchanged(with_note=False),
     "two shards exchanged with their notes": exchanged(with_note=True),
     "sealed: another schema": rewritten(lambda fields: {**fields, "schema": 99}),
@@ -186,10 +213,3 @@ DAMAGES: Mapping[str, Inflict] = {
     "sealed: claims a billion rows": bomb(claiming),
     "sealed: 100 GB of text": bomb(unfolding),
 }
-
-
-def copied(source: Path, target: Path) -> Path:
-    """A store to be damaged."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
-    return target

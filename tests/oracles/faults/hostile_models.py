@@ -1,23 +1,38 @@
-"""Hostile models: how each folder is made from a good one, and the message that must refuse it."""
+"""Hostile models: how each folder is made from a good one, and the message that must refuse it.
+
+    python -m tests.oracles.faults.hostile_models FOLDER [NAME ...]
+
+Run by tests: loads each, all or those named, in its own fork with little time and memory, and prints the outcomes as
+JSON. Whatever runs code of the folder leaves a file, the canary.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import pickle
-from collections.abc import Callable, Mapping
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
+from rebinding.models import load
+from rebinding.task.chat import limit
 from tests.models.folders import change_config, change_weights, save_tiny
+from tests.oracles.faults.processes import run_in_child
 
 Harm: TypeAlias = Callable[[Path, Path], object]
 """Changes a folder; the second path is of the file that code of the folder would leave."""
 WORDS = 160
+SECONDS = 20
+"""Of the processor, after which the kernel ends a process."""
 DEEP = 1_000_000
+STRIPS = ("single_word", "lstrip", "rstrip", "normalized")
 FOR_EVER = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 DOUBLED = "{% set all = namespace(x='ab') %}{% for a in range(60) %}{% set all.x = all.x ~ all.x %}{% endfor %}"
 
@@ -31,12 +46,7 @@ class HostileModel:
     message: str
 
 
-def specimen(folder: Path) -> Path:
-    """A good model, small."""
-    return save_tiny(folder, vocab_size=WORDS)
-
-
-def change_config_values(**changes: Any) -> Harm:
+def config(**changes: Any) -> Harm:
     """A configuration that says something else."""
     return lambda folder, canary: change_config(folder, **changes)
 
@@ -127,107 +137,123 @@ def add_config(number: int, text: str) -> Harm:
     return harm
 
 
-STRIPS = ("single_word", "lstrip", "rstrip", "normalized")
-HOSTILE_MODELS: Mapping[str, HostileModel] = {
-    "heads that do not divide": HostileModel(
-        change_config_values(num_attention_heads=7), "UnsupportedArchitecture", "not a multiple"
-    ),
-    "heads without keys": HostileModel(
-        change_config_values(num_key_value_heads=0), "DamagedModel", "ZeroDivisionError"
-    ),
-    "wider": HostileModel(change_config_values(hidden_size=48), "DamagedModel", "do not fit"),
-    "more layers": HostileModel(
-        change_config_values(num_hidden_layers=9), "DamagedModel", "= 9, its weights have 4 of model.layers"
-    ),
-    "fewer layers": HostileModel(change_config_values(num_hidden_layers=2), "DamagedModel", "= 2, its weights have 4"),
-    "a billion layers": HostileModel(
-        change_config_values(num_hidden_layers=10**9), "DamagedModel", "its weights have 4"
-    ),
-    "layers below nothing": HostileModel(
-        change_config_values(num_hidden_layers=-1), "DamagedModel", "its weights have 4"
-    ),
-    "layers in words": HostileModel(
-        change_config_values(num_hidden_layers="four"), "DamagedModel", "= four, its weights have 4"
-    ),
-    "a billion words": HostileModel(change_config_values(vocab_size=10**12), "DamagedModel", "do not fit"),
-    "no words": HostileModel(change_config_values(vocab_size=0), "DamagedModel", "do not fit"),
-    "another family": HostileModel(
-        change_config_values(model_type="mistral"), "DamagedModel", "hold, against config.json"
-    ),
-    "a family that is a number": HostileModel(
-        change_config_values(model_type=5), "UnsupportedArchitecture", "cannot read"
-    ),
-    "a dtype of its own": HostileModel(change_config_values(dtype="float8_x"), "UnsupportedArchitecture", "float8_x"),
-    "an activation of its own": HostileModel(
-        change_config_values(hidden_act="__import__"), "DamagedModel", "__import__"
-    ),
-    "positions of its own": HostileModel(
-        change_config_values(rope_parameters={"rope_type": "x"}), "DamagedModel", "'x'"
-    ),
-    "a beginning that is no number": HostileModel(
-        change_config_values(bos_token_id="x"), "UnsupportedArchitecture", "bos_token_id"
-    ),
-    "quantised in a list": HostileModel(
-        change_config_values(quantization_config=[1]), "UnsupportedFormat", "holds quantised weights"
-    ),
-    "an adapter": HostileModel(file("adapter_config.json", b"{}"), "UnfitAdapter", "Merge it"),
-    "nested configuration": HostileModel(file("config.json", b'{"a":' * DEEP), "DamagedModel", "recursion"),
-    "nested tokenizer settings": HostileModel(
-        file("tokenizer_config.json", b"[" * DEEP * 10), "DamagedModel", "recursion"
-    ),
-    "nested tokenizer": HostileModel(file("tokenizer.json", b'{"a":' * DEEP), "UnfitTokenizer", "recursion"),
-    "configuration without end": HostileModel(
-        file("config.json", b" " * 100_000_001), "DamagedModel", "100000001 bytes"
-    ),
-    "weights that are NaN": HostileModel(
-        weights(model__norm__weight=torch.full((24,), torch.nan)), "FailedSelfCheck", "NaN"
-    ),
-    "weights without end": HostileModel(
-        weights(model__norm__weight=torch.full((24,), torch.inf)), "FailedSelfCheck", "infinite"
-    ),
-    "weights that are nothing": HostileModel(
-        weights(model__embed_tokens__weight=torch.zeros(WORDS, 24)), "DamagedModel", "same for different tokens"
-    ),
-    "missing tensor": HostileModel(weights(model__norm__weight=None), "DamagedModel", "lack model.norm.weight"),
-    "tensor of another shape": HostileModel(weights(model__norm__weight=torch.ones(25)), "DamagedModel", "do not fit"),
-    "overlapping tensors": HostileModel(header(overlapping), "DamagedModel", "truncated or damaged"),
-    "gigantic tensor": HostileModel(header(gigantic), "DamagedModel", "truncated or damaged"),
-    "tensor beyond the file": HostileModel(header(point_past_end), "DamagedModel", "truncated or damaged"),
-    "gigantic header": HostileModel(
-        file("model.safetensors", (1 << 62).to_bytes(8, "little") + b"{}"), "DamagedModel", "header too large"
-    ),
-    "index of a list": HostileModel(index({"weight_map": [1]}), "DamagedModel", "names no weights"),
-    "index of nothing": HostileModel(index({}), "DamagedModel", "names no weights"),
-    "index of numbers": HostileModel(index({"weight_map": {"a": 3}}), "DamagedModel", "names no weights"),
-    "index out of the folder": HostileModel(
-        index({"weight_map": {"a": "../whole/model.safetensors"}}), "DamagedModel", "no .safetensors beside it"
-    ),
-    "index of a pickle": HostileModel(
-        index({"weight_map": {"a": "x.bin"}}), "DamagedModel", "no .safetensors beside it"
-    ),
-    "pickle": HostileModel(pickled, "UnsupportedFormat", "can run code when they are opened"),
-    "code of its own": HostileModel(code("config.json", "AutoModelForCausalLM"), "UnsupportedFormat", "never run here"),
-    "tokenizer of its own": HostileModel(
-        code("tokenizer_config.json", "AutoTokenizer"), "UnsupportedFormat", "never run here"
-    ),
-    "token below nothing": HostileModel(add_config(-5, "<x>"), "UnfitTokenizer", "-5"),
-    "template without end": HostileModel(template(FOR_EVER), "UnfitTokenizer", "was stopped"),
-    "template that doubles": HostileModel(template(DOUBLED), "UnfitTokenizer", "was stopped"),
-    "template of ten billion letters": HostileModel(template("{{ 'a' * 10**10 }}"), "UnfitTokenizer", "was stopped"),
-    "template of two megabytes": HostileModel(template("{{ 'a' * 2000000 }}"), "UnfitTokenizer", "longer than 1 MB"),
-    "template that calculates": HostileModel(
-        template("{{ 9 ** (9 ** 9) }}"), "UnfitTokenizer", "was stopped: it took more than"
-    ),
-    "template that includes": HostileModel(
-        template("{% include '/etc/passwd' %}"), "UnfitTokenizer", "refuses a conversation"
-    ),
-    "template that imports": HostileModel(
-        template("{% import 'os' as os %}"), "UnfitTokenizer", "refuses a conversation"
-    ),
-    "template that looks inside": HostileModel(
-        template("{{ ''.__class__.__mro__[1].__subclasses__() }}"), "UnfitTokenizer", "refuses a conversation"
-    ),
-    "template that writes": HostileModel(
-        template("{{ cycler.__init__.__globals__.os.mknod('CANARY') }}"), "UnfitTokenizer", "refuses a conversation"
-    ),
+REFUSALS: Mapping[str, Mapping[str, tuple[Harm, str]]] = {
+    "UnsupportedArchitecture": {
+        "heads that do not divide": (config(num_attention_heads=7), "not a multiple"),
+        "a family that is a number": (config(model_type=5), "cannot read"),
+        "a dtype of its own": (config(dtype="float8_x"), "float8_x"),
+        "a beginning that is no number": (config(bos_token_id="x"), "bos_token_id"),
+    },
+    "DamagedModel": {
+        "heads without keys": (config(num_key_value_heads=0), "ZeroDivisionError"),
+        "wider": (config(hidden_size=48), "do not fit"),
+        "more layers": (config(num_hidden_layers=9), "= 9, its weights have 4 of model.layers"),
+        "fewer layers": (config(num_hidden_layers=2), "= 2, its weights have 4"),
+        "a billion layers": (config(num_hidden_layers=10**9), "its weights have 4"),
+        "layers below nothing": (config(num_hidden_layers=-1), "its weights have 4"),
+        "layers in words": (config(num_hidden_layers="four"), "= four, its weights have 4"),
+        "a billion words": (config(vocab_size=10**12), "do not fit"),
+        "no words": (config(vocab_size=0), "do not fit"),
+        "another family": (config(model_type="mistral"), "hold, against config.json"),
+        "an activation of its own": (config(hidden_act="__import__"), "__import__"),
+        "positions of its own": (config(rope_parameters={"rope_type": "x"}), "'x'"),
+        "nested configuration": (file("config.json", b'{"a":' * DEEP), "recursion"),
+        "nested tokenizer settings": (file("tokenizer_config.json", b"[" * DEEP * 10), "recursion"),
+        "configuration without end": (file("config.json", b" " * 100_000_001), "100000001 bytes"),
+        "weights that are nothing": (
+            weights(model__embed_tokens__weight=torch.zeros(WORDS, 24)),
+            "same for different tokens",
+        ),
+        "missing tensor": (weights(model__norm__weight=None), "lack model.norm.weight"),
+        "tensor of another shape": (weights(model__norm__weight=torch.ones(25)), "do not fit"),
+        "overlapping tensors": (header(overlapping), "truncated or damaged"),
+        "gigantic tensor": (header(gigantic), "truncated or damaged"),
+        "tensor beyond the file": (header(point_past_end), "truncated or damaged"),
+        "gigantic header": (file("model.safetensors", (1 << 62).to_bytes(8, "little") + b"{}"), "header too large"),
+        "index of a list": (index({"weight_map": [1]}), "names no weights"),
+        "index of nothing": (index({}), "names no weights"),
+        "index of numbers": (index({"weight_map": {"a": 3}}), "names no weights"),
+        "index out of the folder": (
+            index({"weight_map": {"a": "../whole/model.safetensors"}}),
+            "no .safetensors beside it",
+        ),
+        "index of a pickle": (index({"weight_map": {"a": "x.bin"}}), "no .safetensors beside it"),
+    },
+    "UnsupportedFormat": {
+        "quantised in a list": (config(quantization_config=[1]), "holds quantised weights"),
+        "pickle": (pickled, "can run code when they are opened"),
+        "code of its own": (code("config.json", "AutoModelForCausalLM"), "never run here"),
+        "tokenizer of its own": (code("tokenizer_config.json", "AutoTokenizer"), "never run here"),
+    },
+    "UnfitAdapter": {
+        "an adapter": (file("adapter_config.json", b"{}"), "Merge it"),
+    },
+    "UnfitTokenizer": {
+        "nested tokenizer": (file("tokenizer.json", b'{"a":' * DEEP), "recursion"),
+        "token below nothing": (add_config(-5, "<x>"), "-5"),
+        "template without end": (template(FOR_EVER), "was stopped"),
+        "template that doubles": (template(DOUBLED), "was stopped"),
+        "template of ten billion letters": (template("{{ 'a' * 10**10 }}"), "was stopped"),
+        "template of two megabytes": (template("{{ 'a' * 2000000 }}"), "longer than 1 MB"),
+        "template that calculates": (template("{{ 9 ** (9 ** 9) }}"), "was stopped: it took more than"),
+        "template that includes": (template("{% include '/etc/passwd' %}"), "refuses a conversation"),
+        "template that imports": (template("{% import 'os' as os %}"), "refuses a conversation"),
+        "template that looks inside": (
+            template("{{ ''.__class__.__mro__[1].__subclasses__() }}"),
+            "refuses a conversation",
+        ),
+        "template that writes": (
+            template("{{ cycler.__init__.__globals__.os.mknod('CANARY') }}"),
+            "refuses a conversation",
+        ),
+    },
+    "FailedSelfCheck": {
+        "weights that are NaN": (weights(model__norm__weight=torch.full((24,), torch.nan)), "NaN"),
+        "weights without end": (weights(model__norm__weight=torch.full((24,), torch.inf)), "infinite"),
+    },
 }
+"""By error the models that end in it, each with what is done to a good folder and what the error says."""
+HOSTILE_MODELS = {
+    name: HostileModel(harm, error, message)
+    for error, models in REFUSALS.items()
+    for name, (harm, message) in models.items()
+}
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """What becomes of loading a folder, and of putting a prompt into its chat."""
+    try:
+        load(str(folder)).encoder()
+    except Exception as error:
+        return {"error": type(error).__name__, "module": type(error).__module__, "says": str(error)}
+    return {"error": None, "says": ""}
+
+
+def load_in_child(folder: Path) -> dict[str, Any]:
+    """The same in a process that the kernel ends where it takes too much."""
+
+    def act() -> int:
+        limit(SECONDS)
+        print(json.dumps(outcome(folder)))
+        return 0
+
+    code, text = run_in_child(act)
+    return {"code": code, "error": "", "says": text, **(json.loads(text.splitlines()[-1]) if code == 0 else {})}
+
+
+def main(root: Path, names: Sequence[str]) -> None:
+    model, canary = save_tiny(root / "whole", vocab_size=WORDS), root / "canary"
+    outcomes = {"as it is": load_in_child(model)}
+    for name in names or HOSTILE_MODELS:
+        folder = root / "model"
+        shutil.copytree(model, folder)
+        HOSTILE_MODELS[name].harm(folder, canary)
+        outcomes[name] = {**load_in_child(folder), "ran": canary.exists()}
+        shutil.rmtree(folder)
+        canary.unlink(missing_ok=True)
+    print(json.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,108 +1,38 @@
-"""Run by tests: forks runs, kills them, finishes them. A fork costs milliseconds, where a process costs seconds.
+"""Run by tests, in a process that can be forked in milliseconds: runs that are killed, and processes that compete.
 
-    python -m tests.oracles.faults.killed_runs FOLDER WORK TRIES SEED
+    python -m tests.oracles.faults.killed_runs FOLDER
 
-WORK is `blocks` (forty small shards, so that a kill hits a write), `planted` (`small_run.py`) or `steps`: killed at
-the first operation on a file of the store, then at the second, and so on, until the run comes to its end. What was
-seen is printed as JSON.
+Kills a run before its first operation on a file of its store, finishes it, then another before the second operation,
+and so on until one comes to its end. Then ten processes want one shard at once. What was seen is printed as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
-from rebinding.evidence import Evidence
-from tests.oracles.faults.stores import content
-from tests.oracles.faults.toy_run import blocks
+from rebinding.evidence.store import Note, Store
+from tests.oracles.faults.processes import fork, wait_for_child
+from tests.oracles.faults.stores import blocks, content
 
-Run: TypeAlias = Callable[[Path], object]
-
-SOONER = 0.7
-"""The machine may be busier while the time is taken than afterwards."""
+PATIENCE = 60
+"""Seconds after which a run that waits for a dead process is ended."""
 
 
-def two(root: Path) -> Evidence:
-    return blocks(root, 2)
+def start(root: Path, before: Callable[[], object]) -> int:
+    """A run of two shards in a process of its own; how it ended."""
 
-
-def start(run: Run, root: Path, before: Callable[[], None] = lambda: None) -> int:
-    """A run in a process of its own; returns its number."""
-    child = os.fork()
-    if child:
-        return child
-    try:
+    def act() -> int:
         before()
-        run(root)
-        os._exit(0)
-    except BaseException as error:
-        print(f"{error!r}", file=sys.stderr)
-        os._exit(1)
+        blocks(root, 2)
+        return 0
 
-
-def wait_for_child(child: int) -> int:
-    """How a process ended: 0, or the signal that ended it as a negative number."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def count_leftovers(root: Path) -> dict[str, int]:
-    """What a killed run leaves behind."""
-    shards = list(root.rglob("*.parquet"))
-    return {
-        "shards": len(shards),
-        "without note": sum(not path.with_suffix(".sha256").exists() for path in shards),
-        "parts": len(list(root.rglob("*.part"))),
-    }
-
-
-def finished(run: Run, root: Path, complete: Mapping[str, bytes]) -> list[str]:
-    """Take the run up again; what is wrong then."""
-    code = wait_for_child(start(run, root))
-    faults = {
-        f"finishing ended with {code}": code != 0,
-        "other bytes than an undisturbed run": content(root) != complete,
-        "temporary files are left": bool(list(root.rglob("*.part"))),
-    }
-    return [name for name, wrong in faults.items() if wrong]
-
-
-def kill_at_random(run: Run, folder: Path, n_tries: int, seed: int) -> list[dict[str, Any]]:
-    """Killed at moments drawn from the time that a run takes; a run that ended sooner says that it takes less."""
-    begin, dice = time.monotonic(), Random(seed)
-    assert wait_for_child(start(run, folder / "whole")) == 0
-    duration, complete = time.monotonic() - begin, content(folder / "whole")
-    outcomes = []
-    for number in range(n_tries):
-        root = folder / f"killed-{number}"
-        child = start(run, root)
-        time.sleep(dice.uniform(0, duration))
-        os.kill(child, signal.SIGKILL)
-        code = wait_for_child(child)
-        if code == 0:
-            duration *= SOONER
-        outcomes.append({"code": code, **count_leftovers(root), "wrong": finished(run, root, complete)})
-        shutil.rmtree(root, ignore_errors=True)
-    return outcomes
-
-
-def kill_at_every_step(folder: Path) -> list[dict[str, Any]]:
-    """Killed before every single thing that it does with the files of its store."""
-    assert wait_for_child(start(two, folder / "whole")) == 0
-    complete = content(folder / "whole")
-    outcomes: list[dict[str, Any]] = []
-    while not outcomes or outcomes[-1]["code"] != 0:
-        root, step = folder / f"step-{len(outcomes)}", len(outcomes)
-        code = wait_for_child(start(two, root, lambda root=root, step=step: die_at(root, step)))  # type: ignore[misc]
-        outcomes.append({"code": code, **count_leftovers(root), "wrong": finished(two, root, complete)})
-    return outcomes
+    return wait_for_child(fork(act))
 
 
 def die_at(root: Path, step: int) -> None:
@@ -119,18 +49,48 @@ def die_at(root: Path, step: int) -> None:
     sys.addaudithook(watch)
 
 
-def main(folder: Path, work: str, n_tries: int, seed: int) -> None:
-    if work == "steps":
-        outcomes = kill_at_every_step(folder)
-    elif work == "blocks":
-        outcomes = kill_at_random(blocks, folder, n_tries, seed)
-    else:
-        from tests.oracles.faults import small_run  # with torch's models, which the others do not need
+def kill_at_step(root: Path, step: int) -> dict[str, Any]:
+    """What a killed run leaves behind, and what there is when the same run was taken up again."""
+    code = start(root, lambda: die_at(root, step))
+    shards = list(root.rglob("*.parquet"))
+    left = {
+        "killed": code == -signal.SIGKILL,
+        "without note": sum(not path.with_suffix(".sha256").exists() for path in shards),
+        "parts": len(list(root.rglob("*.part"))),
+        "locks": len(list(root.rglob("*.lock"))),
+    }
+    again = start(root, lambda: signal.alarm(PATIENCE))
+    files = {name: shard.hex() for name, shard in content(root).items()}
+    return {**left, "again": again, "files": files, "parts left": len(list(root.rglob("*.part")))}
 
-        small_run.plan()
-        outcomes = kill_at_random(small_run.run, folder, n_tries, seed)
-    print(json.dumps(outcomes))
+
+def compete(folder: Path) -> dict[str, Any]:
+    """Ten processes that start at one moment want the same shard: how they end, and which of them compute."""
+    gate, go = os.pipe()
+
+    def compute() -> Note:
+        with (folder / "log").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return Note("made once")
+
+    def act() -> int:
+        os.close(go)
+        os.read(gate, 1)
+        return int(Store(folder / "crowd").remember(Note, "toy", "key", compute) != Note("made once"))
+
+    children = [fork(act) for _ in range(10)]
+    os.close(go)
+    return {"codes": [wait_for_child(child) for child in children], "log": (folder / "log").read_text().split()}
+
+
+def main(folder: Path) -> None:
+    start(folder / "whole", lambda: None)
+    undisturbed = {name: shard.hex() for name, shard in content(folder / "whole").items()}
+    outcomes: list[dict[str, Any]] = []
+    while not outcomes or outcomes[-1]["killed"]:
+        outcomes.append(kill_at_step(folder / f"step-{len(outcomes)}", len(outcomes)))
+    print(json.dumps({"undisturbed": undisturbed, "steps": outcomes, "crowd": compete(folder)}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]))

@@ -83,7 +83,7 @@ def test_fuzzed_graphs_are_read_or_refused(folder: Path, content: Any) -> None:
 
 @cases("files")
 @given(st.data())
-def test_procedures(folder: Path, data: st.DataObject) -> None:
+def test_fuzzed_procedures_are_read_or_refused(folder: Path, data: st.DataObject) -> None:
     """A file with lines exchanged, missing, or of somebody else's."""
     lines = ['like = "controlled"', *TOML]
     for _ in range(data.draw(st.integers(0, 3))):
@@ -112,7 +112,7 @@ def test_fuzzed_evidence_is_read_or_refused(folder: Path, note: Any, column: pa.
 
 @cases("files")
 @given(st.binary(max_size=40), st.binary(max_size=80), st.booleans())
-def test_a_store(folder: Path, content: bytes, note: bytes, sealed: bool) -> None:
+def test_fuzzed_shards_are_computed_again(folder: Path, content: bytes, note: bytes, sealed: bool) -> None:
     """Any bytes in a shard and in the note beside it: computed again, with a warning, and then as it should be."""
     store = Store(folder / "store")
     path = store.path(Note, "toy", "key")
@@ -151,7 +151,7 @@ def test_fuzzed_claims_are_read_or_refused(folder: Path, report: Path, content: 
 
 @cases("pages")
 @given(mutated(REPORT))
-def test_pages(report: Path, content: Any) -> None:
+def test_fuzzed_claims_make_a_page_or_are_refused(report: Path, content: Any) -> None:
     """The same on the page, which what is read goes onto."""
     (report / CLAIMS).write_bytes(encode_content(content))
     refused(lambda: html(read(report)), ReportError)

@@ -110,7 +110,7 @@ OPTIONS = st.fixed_dictionaries(
 
 @cases("options")
 @given(OPTIONS)
-def test_options(options: dict[str, Any]) -> None:
+def test_fuzzed_options_are_read_or_refused(options: dict[str, Any]) -> None:
     """Read and checked, or a usage error; each option alone as well, since one that is wrong hides the others."""
     for values in (options, *({**PLAIN, name: value} for name, value in options.items())):
         refused(partial(settings_with, values), NO_OTHER)
@@ -122,7 +122,7 @@ def settings_with(options: dict[str, Any]) -> Settings:
 
 @cases("models")
 @given(st.one_of(st.none(), mutated(CONFIG)), st.sampled_from(("", "gemma2-9b=", "llama3.1-8b=")))
-def test_folders_with_any_configuration(config: Any, alias: str) -> None:
+def test_fuzzed_configurations_are_read_or_refused(config: Any, alias: str) -> None:
     """A folder whose configuration says anything, or is missing, as options look at it."""
     path = Path("here") / "config.json"
     path.unlink(missing_ok=True)
@@ -136,3 +136,11 @@ def test_folders_with_any_configuration(config: Any, alias: str) -> None:
         _check_circuit("published", models)
 
     refused(load_name)
+
+
+def test_only_package_errors_count_as_refusals() -> None:
+    assert refused(lambda: parse_model("planted:pointer")) is None
+    assert "unknown model" in str(refused(lambda: parse_model("pointer")))
+    for attempt in (lambda: int("x"), lambda: {}["x"], lambda: Path("/nowhere").read_text()):
+        with pytest.raises((ValueError, LookupError, OSError)):
+            refused(attempt)

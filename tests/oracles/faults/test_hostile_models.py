@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,9 +10,7 @@ import pytest
 from rebinding.models.errors import UnknownName
 from rebinding.models.names import origin
 from tests.oracles.faults.hostile_models import HOSTILE_MODELS
-
-ROOT = Path(__file__).parents[3]
-
+from tests.oracles.faults.processes import run_module
 
 EVERYDAY = (
     *("a beginning that is no number", "index of a pickle", "quantised in a list", "an adapter"),
@@ -26,23 +21,10 @@ EVERYDAY = (
 Outcome: TypeAlias = dict[str, Any]
 
 
-def load_all(folder: Path, *names: str) -> dict[str, Outcome]:
-    """What became of each, in a process of its own that has as much memory as it needs and a gigabyte."""
-    command = [sys.executable, "-m", "tests.oracles.faults.hostile_loads", str(folder), *names]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    outcomes: dict[str, Outcome] = json.loads(result.stdout)
-    return outcomes
-
-
-def test_there_are_many_hostile_models() -> None:
-    assert len(HOSTILE_MODELS) >= 40
-    assert {HOSTILE_MODELS[name].error for name in EVERYDAY} == {model.error for model in HOSTILE_MODELS.values()}
-
-
 def test_a_model_for_every_error_is_refused(tmp_path: Path) -> None:
     """The good one is loaded: so what refuses the others is what was done to them."""
-    outcomes = load_all(tmp_path, *EVERYDAY)
+    assert {HOSTILE_MODELS[name].error for name in EVERYDAY} == {model.error for model in HOSTILE_MODELS.values()}
+    outcomes = run_module("hostile_models", tmp_path, *EVERYDAY)
     assert (outcomes["as it is"]["code"], outcomes["as it is"]["error"]) == (0, None)
     for name in EVERYDAY:
         assert_refused(name, outcomes[name])
@@ -50,7 +32,7 @@ def test_a_model_for_every_error_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_hostile_models_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    outcomes = load_all(tmp_path)
+    outcomes = run_module("hostile_models", tmp_path)
     for name in HOSTILE_MODELS:
         with subtests.test(name):
             assert_refused(name, outcomes[name])
@@ -65,7 +47,7 @@ def assert_refused(name: str, outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "x/\ry", "./\x07bell", "owner/\u202eeman", "a\u200bb"])
-def test_names_that_steer_a_terminal(name: str) -> None:
+def test_a_name_that_steers_a_terminal_is_refused_visibly(name: str) -> None:
     """Whether there is such a folder or not; the message shows what cannot be seen."""
     with pytest.raises(UnknownName, match="cannot be seen") as excinfo:
         origin(name)

@@ -18,7 +18,7 @@ from rebinding.cli.commands import main
 from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES
 from rebinding.report.folder import read
 from rebinding.report.page import html
-from tests.oracles.faults.parquet_bombs import claiming, unfolding
+from tests.oracles.faults.damages import claiming, unfolding
 from tests.report.folders import make, make_row
 
 Change = Callable[[dict[str, Any]], object]

@@ -1,25 +1,20 @@
-"""Place, other users and clock of a store change no evidence, and lose none."""
+"""Place, users, clock and library versions of a store change no evidence, and lose none."""
 
 from __future__ import annotations
 
 import os
 import resource
-import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from rebinding.evidence.store import StoreWarning
-from tests.oracles.faults.stores import content, shards
-from tests.oracles.faults.toy_run import BLOCKS, blocks
-from tests.oracles.faults.users import ordinary_user
+from rebinding.evidence.store import StoreWarning, library_versions
+from tests.oracles.faults.stores import BLOCKS, blocks, content, ordinary_user, shards
 
-ROOT = Path(__file__).parents[3]
 SMALL_N = 3
 NAMES = ["with spaces  and\ttabs", "Ünïcödé 模型 🐇", "x" * 200, "-rf", "a=1", "quote'\"\\", "new\nline"]
 
@@ -39,7 +34,7 @@ def silent(root: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_a_store_at_an_odd_place(name: str, full_store: Path, tmp_path: Path) -> None:
+def test_a_store_may_have_an_odd_path(name: str, full_store: Path, tmp_path: Path) -> None:
     root = tmp_path / name / "store"
     assert silent(root) == list(range(SMALL_N))
     assert silent(root) == []
@@ -47,7 +42,7 @@ def test_a_store_at_an_odd_place(name: str, full_store: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("mode", [SMALL_N, 1, 0])
-def test_a_store_that_may_only_be_read(mode: int, tmp_path: Path) -> None:
+def test_a_read_only_store_is_read_and_what_is_lost_is_said(mode: int, tmp_path: Path) -> None:
     """What is there is read without a word. The rest is computed, and that it is lost afterwards is said."""
     root, computed = tmp_path / "store", list[int]()
     root.mkdir()
@@ -74,7 +69,7 @@ def _make_read_only(root: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room", [0, 100, 2000])
-def test_a_disk_without_room(room: int, full_store: Path, tmp_path: Path) -> None:
+def test_evidence_survives_a_full_disk(room: int, full_store: Path, tmp_path: Path) -> None:
     """The kernel refuses to write more than so many bytes of a file: the write fails in the middle."""
     root = tmp_path / "store"
     with _room(room), warnings.catch_warnings(record=True) as excinfo:
@@ -99,7 +94,7 @@ def _room(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("year", [1970, 2099])
-def test_the_clock_decides_nothing(year: int, full_store: Path) -> None:
+def test_the_age_of_shards_decides_nothing(year: int, full_store: Path) -> None:
     """Shards and locks from the future, as after a clock that was set back, and from before there were computers."""
     before, timestamp = content(full_store), (year - 1970) * 365.25 * 86400
     for path in full_store.rglob("*"):
@@ -110,33 +105,7 @@ def test_the_clock_decides_nothing(year: int, full_store: Path) -> None:
     assert content(full_store) == before
 
 
-HOLDING = """
-import sys, time
-from pathlib import Path
-from filelock import FileLock
-with FileLock(sys.argv[1]):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-def test_the_lock_of_a_dead_process_holds_nobody_up(full_store: Path) -> None:
-    path = shards(full_store)[0]
-    path.unlink()
-    command = [sys.executable, "-c", HOLDING, str(path.with_suffix(".lock"))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        os.kill(process.pid, signal.SIGKILL)
-    path.with_suffix(".lock").write_text(str(process.pid))
-    signal.alarm(60)  # a run that waits for it would wait for ever
-    try:
-        assert len(silent(full_store)) == 1
-    finally:
-        signal.alarm(0)
-
-
-def test_a_lock_that_is_none(full_store: Path, tmp_path: Path) -> None:
+def test_a_link_or_folder_in_place_of_a_lock_is_no_lock(full_store: Path, tmp_path: Path) -> None:
     """A link in its place is not followed, a folder makes room."""
     user_file = tmp_path / "thesis.txt"
     user_file.write_text("somebody's only copy")
@@ -153,45 +122,33 @@ def test_a_lock_that_is_none(full_store: Path, tmp_path: Path) -> None:
     assert second.is_file()
 
 
-CROWD = """
-import os, sys
-from pathlib import Path
-from rebinding.evidence.store import Note
-from rebinding.evidence.store import Store
-
-root, log = Path(sys.argv[1]), Path(sys.argv[2])
-
-def compute():
-    with log.open("a") as file:
-        file.write(f"{os.getpid()}\\n")
-    return Note("made once")
-
-gate, go = os.pipe()
-children = []
-for _ in range(10):
-    child = os.fork()
-    if child == 0:
-        os.close(go)
-        os.read(gate, 1)
-        os._exit(0 if Store(root).remember(Note, "toy", "key", compute) == Note("made once") else 1)
-    children.append(child)
-os.close(go)
-print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
-"""
-
-
-def test_ten_processes_want_the_same_shard(tmp_path: Path) -> None:
-    """They start at one moment, one computes, and all have it."""
-    forked = "ignore:This process:DeprecationWarning"  # from Python 3.12 on: torch has threads, which no child uses
-    command = [sys.executable, "-W", forked, "-c", CROWD, str(tmp_path / "store"), str(tmp_path / "log")]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (result.stdout.strip(), result.stderr) == (str([0] * 10), "")
-    assert len((tmp_path / "log").read_text().split()) == 1
-
-
-def test_the_bytes_do_not_depend_on_what_is_there_already(tmp_path: Path) -> None:
+def test_a_shard_does_not_depend_on_those_already_there(tmp_path: Path) -> None:
     """From the front, or the other way round: a shard is itself, in whatever company."""
     blocks(tmp_path / "bit by bit", SMALL_N)
     blocks(tmp_path / "bit by bit", BLOCKS)
     blocks(tmp_path / "at once", BLOCKS)
     assert content(tmp_path / "bit by bit") == content(tmp_path / "at once")
+
+
+def other_torch(name: str) -> str:
+    return "1.0" if name == "torch" else metadata.metadata(name)["Version"]
+
+
+def test_each_version_has_shards_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither reads what the other wrote, neither disturbs it, and none is told of damage (warnings are errors)."""
+    first, yours, shared = (tmp_path / name for name in ("mine", "yours", "both"))
+    blocks(first, SMALL_N)
+    blocks(shared, SMALL_N)
+    with monkeypatch.context() as patch:
+        patch.setattr(metadata, "version", other_torch)
+        library_versions.cache_clear()
+        computed: list[int] = []
+        blocks(shared, SMALL_N, computed)
+        blocks(yours, SMALL_N)
+        assert computed == list(range(SMALL_N))
+    library_versions.cache_clear()
+    assert not content(first).keys() & content(yours).keys()
+    assert content(shared) == content(first) | content(yours)
+    computed = []
+    blocks(shared, SMALL_N, computed)
+    assert computed == []

@@ -1,9 +1,12 @@
-"""Out of memory at small, odd and large sizes of a batch, in whole experiments: the same evidence up to rounding."""
+"""Whole experiments where memory runs out, or the clock is set back: the same evidence, up to rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,24 +14,45 @@ import pytest
 import torch
 
 from rebinding.evidence import Evidence
+from rebinding.evidence.store import Store
+from rebinding.experiments import workbench
+from rebinding.experiments.binding.request import request_shifts
 from rebinding.experiments.circuit.request import request_ablation
+from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, request_paths
+from rebinding.experiments.prompts import draw_noise_pairs
+from rebinding.experiments.roles.request import request_interchange
+from rebinding.experiments.tracing.request import Answered
+from rebinding.experiments.unedited import request_ability
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import Circuit
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build
 from rebinding.surgery import torch_surgeon
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.close import allowance
-from tests.oracles.faults import small_run
+from tests.oracles.faults.stores import content
+
+
+@cache
+def loaded_model() -> LoadedModel:
+    return load("planted:pointer")
 
 
 def run_small() -> dict[str, Evidence]:
     """Roles, paths, binding, ability and ablations, of a model that remembers nothing of the time before."""
-    settings, requests = small_run.plan()
-    prompts = settings.prompts
-    bench = Workbench(small_run.loaded_model(), None, prompts=prompts)
-    heads = Circuit(build("pointer").circuit)
-    ablated = request_ablation(prompts, heads, prompts.design("published"), "counterbalanced", n=2, comparison="groups")
-    return {request.label: bench.get(request) for request in (*requests, ablated)}
+    bench = Workbench(loaded_model())
+    prompts, heads, procedure = bench.prompts, Circuit(build("pointer").circuit), builtin_procedure("published")
+    design, conventions = prompts.design("published"), conventions_of_plant(procedure.circuit, "published")
+    pairs = draw_noise_pairs(prompts, conventions, 2)
+    requests = (
+        request_interchange(prompts, heads, design, "pointer", 4, procedure.roles),
+        request_ability(prompts, design, 4),
+        request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions),
+        request_shifts(prompts, heads, "published", "isolated", procedure.binding, n=2, directions=2, draws=1),
+        request_ablation(prompts, heads, design, "counterbalanced", n=2, comparison="groups"),
+    )
+    return {request.label: bench.get(request) for request in requests}
 
 
 @contextmanager
@@ -68,7 +92,7 @@ def is_equal(actual: Evidence, expected: Evidence) -> bool:
 
 
 @pytest.mark.slow
-def test_results_are_equal_at_any_memory_limit() -> None:
+def test_evidence_is_equal_at_any_memory_limit() -> None:
     sizes: list[int] = []
     with tight(None, sizes):
         full = run_small()
@@ -82,6 +106,27 @@ def test_results_are_equal_at_any_memory_limit() -> None:
         assert all(is_equal(second[label], full[label]) for label in full)
 
 
-def test_row_that_does_not_fit_is_an_error() -> None:
+def test_a_row_that_does_not_fit_is_an_error() -> None:
     with tight(0, []), pytest.raises(torch.OutOfMemoryError, match="1 rows"):
         run_small()
+
+
+def run_in_blocks(root: Path) -> None:
+    """A request of a planted model in three blocks, each a shard."""
+    bench = Workbench(loaded_model(), Store(root))
+    prompt_set = bench.prompts.draw(bench.prompts.design("published"), range(45), ("tracing", "swap_only"))
+    bench.get(Answered(prompt_set, "continuation"))
+    assert len(list(Store(root).entries())) == 3
+
+
+def test_a_clock_that_is_set_back_changes_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour back at every look, with the bar that tells the remaining time: the bytes of any other run."""
+    run_in_blocks(tmp_path / "whole")
+    looks, bar = count(4_000_000_000, -3600), workbench.tqdm
+    for name in ("time.time", "tqdm.std.time"):
+        monkeypatch.setattr(name, lambda: float(next(looks)))
+    monkeypatch.setattr(workbench, "tqdm", lambda **options: bar(**{**options, "disable": False}))
+    run_in_blocks(tmp_path / "store")
+    assert next(looks) <= 4_000_000_000 - 2 * 3600, "nobody has looked at the clock twice"
+    assert content(tmp_path / "store") == content(tmp_path / "whole")
+    assert all(entry.written > 0 for entry in Store(tmp_path / "store").entries())
