@@ -73,31 +73,16 @@ def template(text: str) -> Harm:
     return harm
 
 
-def header(change: Callable[[dict[str, Any], str, str], None]) -> Harm:
-    """A safetensors header in which one tensor, and another of its shape, are something else."""
-
-    def harm(folder: Path, canary: Path) -> None:
-        path = folder / "model.safetensors"
-        content = path.read_bytes()
-        size = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + size])
-        change(header, "model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight")
-        changed = json.dumps(header).encode()
-        path.write_bytes(len(changed).to_bytes(8, "little") + changed + content[8 + size :])
-
-    return harm
-
-
-def overlapping(header: dict[str, Any], first: str, second: str) -> None:
-    header[first]["data_offsets"] = header[second]["data_offsets"]
-
-
-def gigantic(header: dict[str, Any], first: str, second: str) -> None:
-    header[first]["shape"] = [10**12, 10**6]
-
-
-def point_past_end(header: dict[str, Any], first: str, second: str) -> None:
-    header[first]["data_offsets"] = [0, 10**15]
+def overlapping(folder: Path, canary: Path) -> None:
+    """A safetensors header in which one tensor is where another of its shape is."""
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    places = [header[f"model.layers.{layer}.mlp.up_proj.weight"] for layer in (0, 1)]
+    places[0]["data_offsets"] = places[1]["data_offsets"]
+    changed = json.dumps(header).encode()
+    path.write_bytes(len(changed).to_bytes(8, "little") + changed + content[8 + size :])
 
 
 class Touch:
@@ -166,12 +151,9 @@ REFUSALS: Mapping[str, Mapping[str, tuple[Harm, str]]] = {
         ),
         "missing tensor": (weights(model__norm__weight=None), "lack model.norm.weight"),
         "tensor of another shape": (weights(model__norm__weight=torch.ones(25)), "do not fit"),
-        "overlapping tensors": (header(overlapping), "truncated or damaged"),
-        "gigantic tensor": (header(gigantic), "truncated or damaged"),
-        "tensor beyond the file": (header(point_past_end), "truncated or damaged"),
+        "overlapping tensors": (overlapping, "truncated or damaged"),
         "gigantic header": (file("model.safetensors", (1 << 62).to_bytes(8, "little") + b"{}"), "header too large"),
         "index of a list": (index({"weight_map": [1]}), "names no weights"),
-        "index of nothing": (index({}), "names no weights"),
         "index of numbers": (index({"weight_map": {"a": 3}}), "names no weights"),
         "index out of the folder": (
             index({"weight_map": {"a": "../whole/model.safetensors"}}),
@@ -197,7 +179,6 @@ REFUSALS: Mapping[str, Mapping[str, tuple[Harm, str]]] = {
         "template of two megabytes": (template("{{ 'a' * 2000000 }}"), "longer than 1 MB"),
         "template that calculates": (template("{{ 9 ** (9 ** 9) }}"), "was stopped: it took more than"),
         "template that includes": (template("{% include '/etc/passwd' %}"), "refuses a conversation"),
-        "template that imports": (template("{% import 'os' as os %}"), "refuses a conversation"),
         "template that looks inside": (
             template("{{ ''.__class__.__mro__[1].__subclasses__() }}"),
             "refuses a conversation",

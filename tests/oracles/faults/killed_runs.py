@@ -20,8 +20,8 @@ from rebinding.evidence.store import Note, Store
 from tests.oracles.faults.processes import fork, wait_for_child
 from tests.oracles.faults.stores import blocks, content
 
-PATIENCE = 60
-"""Seconds after which a run that waits for a dead process is ended."""
+CROWD, PATIENCE = 10, 20
+"""Processes that compete, and seconds after which a run that waits for a dead process is ended."""
 
 
 def start(root: Path, before: Callable[[], object]) -> int:
@@ -65,29 +65,36 @@ def kill_at_step(root: Path, step: int) -> dict[str, Any]:
 
 
 def compete(folder: Path) -> dict[str, Any]:
-    """Ten processes that start at one moment want the same shard: how they end, and which of them compute."""
+    """Ten processes want the same shard, which is computed when all have begun: how they end, and what they did."""
     gate, go = os.pipe()
+    log = folder / "log"
+
+    def note(text: str) -> None:
+        with log.open("a") as file:
+            file.write(f"{text}\n")
 
     def compute() -> Note:
-        with (folder / "log").open("a") as file:
-            file.write(f"{os.getpid()}\n")
+        note("computed")
+        while log.read_text().count("begun") < CROWD:
+            os.sched_yield()
         return Note("made once")
 
     def act() -> int:
         os.close(go)
         os.read(gate, 1)
+        note("begun")
         return int(Store(folder / "crowd").remember(Note, "toy", "key", compute) != Note("made once"))
 
-    children = [fork(act) for _ in range(10)]
+    children = [fork(act) for _ in range(CROWD)]
     os.close(go)
-    return {"codes": [wait_for_child(child) for child in children], "log": (folder / "log").read_text().split()}
+    return {"codes": [wait_for_child(child) for child in children], "log": log.read_text().split()}
 
 
 def main(folder: Path) -> None:
     start(folder / "whole", lambda: None)
     undisturbed = {name: shard.hex() for name, shard in content(folder / "whole").items()}
     outcomes: list[dict[str, Any]] = []
-    while not outcomes or outcomes[-1]["killed"]:
+    while not outcomes or (outcomes[-1]["killed"] and outcomes[-1]["again"] == 0):
         outcomes.append(kill_at_step(folder / f"step-{len(outcomes)}", len(outcomes)))
     print(json.dumps({"undisturbed": undisturbed, "steps": outcomes, "crowd": compete(folder)}))
 

@@ -16,17 +16,16 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_kill_at_every_step_of_a_write_loses_nothing(seen: dict[str, Any]) -> None:
-    *killed, ended = seen["steps"]
-    assert not ended["killed"]
-    assert all(outcome["killed"] for outcome in killed)
-    for left in ("parts", "without note", "locks"):
-        assert any(outcome[left] for outcome in killed), f"no kill left {left}"
-    for outcome in (*killed, ended):
+    for outcome in seen["steps"]:
         assert outcome["again"] == 0, "it waited for a dead process, or failed"
         assert outcome["files"] == seen["undisturbed"]
         assert not outcome["parts left"]
+    *killed, ended = seen["steps"]
+    assert not ended["killed"]
+    for left in ("parts", "without note", "locks"):
+        assert any(outcome[left] for outcome in killed), f"no kill left {left}"
 
 
 def test_of_ten_processes_that_want_a_shard_one_computes_it(seen: dict[str, Any]) -> None:
     assert seen["crowd"]["codes"] == [0] * 10
-    assert len(seen["crowd"]["log"]) == 1
+    assert seen["crowd"]["log"].count("computed") == 1
