@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.oracles.attacks.__main__ import repeat
-from tests.oracles.attacks.attacks import ATTACKS
+from tests.oracles.attacks import ATTACKS, repeat
 from tests.verdicts.simulation import rate_is_at_most
 
 RUNS = 20

@@ -9,7 +9,7 @@ import pytest
 from rebinding.evidence import OnPrompts
 from rebinding.evidence.store import Store
 from rebinding.study.study import Study
-from tests.oracles.repetitions.repetitions import counts, headline_rows, judge_rows, make_case, outcome
+from tests.oracles.repetitions import counts, headline_rows, judge_rows, make_case, outcome
 
 DOMINANCE = tuple(row for row in headline_rows() if row.claim.id == "binding.key_dominance")
 

@@ -14,7 +14,8 @@ from rebinding.models import load
 from rebinding.task.designs import Design, Pair
 from rebinding.task.prompts import AnswerRule, Encoder
 from rebinding.task.words import Vocabulary
-from tests.reference.pack import FORMS, Pack
+from tests.reference.naive.runs import FORMS
+from tests.reference.pack import Pack
 
 Source: TypeAlias = tuple[tuple[str, ...], Sequence[int]]
 """The pack's designs of a prompt and, where there is one, of its counterfactual; and the ids."""

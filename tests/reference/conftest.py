@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.reference.make_pack import make
-from tests.reference.pack import SAMPLE_PACK, Pack
+from tests.reference.pack import SAMPLE_PACK, Agrees, Pack, deviation
 
 DEVIATIONS: dict[str, float] = {}
 
@@ -37,9 +38,16 @@ def pack(request: pytest.FixtureRequest) -> Pack:
 
 
 @pytest.fixture(scope="session")
-def deviations() -> dict[str, float]:
-    """The largest deviation of each experiment, in units of the suggested tolerance; printed at the end."""
-    return DEVIATIONS
+def agrees() -> Agrees:
+    """Holds numbers against the pack's within its tolerance. The largest deviation of each experiment, in units of
+    that tolerance, is printed at the end."""
+
+    def agrees(experiment: str, actual: Any, expected: Any, *, parts: int = 1, absolute: float | None = None) -> None:
+        distance = deviation(actual, expected, absolute) / parts
+        DEVIATIONS[experiment] = max(DEVIATIONS.get(experiment, 0.0), distance)
+        assert distance <= 1
+
+    return agrees
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

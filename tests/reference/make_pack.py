@@ -20,10 +20,10 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rebinding.task.prompts import Encoder
-from tests.oracles.by_hand.plain_model import Plain
 from tests.reference.naive import binding, circuits, paths, roles, tracing
+from tests.reference.naive.plain_model import Head, Plain
 from tests.reference.naive.prompts import IDS, MODES, SWAP_PAIR, Records, records
-from tests.reference.naive.runs import Entry, Head, Naive, entry
+from tests.reference.naive.runs import Entry, Naive, entry
 from tests.task.tokenizers import sentence_pieces
 
 SEED = 0
@@ -93,7 +93,7 @@ def entries(naive: Naive) -> Iterator[Entry]:
     yield from _circuits(naive, {stage["name"]: stage for stage in stages})
     for group, heads in GROUPS.items():
         for kind in roles.DESIGNS:
-            yield roles.interchanged(naive, group, kind, heads, IDS["head_roles"])
+            yield roles.exchanged(naive, group, kind, heads, IDS["head_roles"])
     for kinds in ("box,object", "box", "object"):
         yield from binding.shifted(naive, BINDING, kinds, i=SWAP_PAIR[1], j=SWAP_PAIR[0])
 

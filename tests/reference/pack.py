@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,28 +22,22 @@ from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.prompts import Encoded, Prompt
 from tests.arithmetic.rounding import ACTIVE
 from tests.close import allowance
+from tests.reference.naive.prompts import INVERSE
 
 SAMPLE_PACK = Path(__file__).parent / "llama-tiny"
 """The pack that lies here. Nothing but `test_shown_pack` may lean on what is in it."""
-ROLES = {
-    "colon": "readout",
-    "question_box": "question_box",
-    "swap_first_box": "swap_first",
-    "swap_second_box": "swap_second",
-    "swap_query_box": "swap_asked",
-    "swap_partner_box": "swap_partner",
-    "context_query_box": "context_asked",
-    "context_query_object": "context_asked_object",
-    "context_partner_box": "context_partner",
-    "context_partner_object": "context_partner_object",
-}
+ROLES = {name: role for role, name in INVERSE.items()}
 """The pack's names of roles, and ours."""
-
-FORMS = {"space": "object_token_with_space", "no_space": "object_token_without_space"}
-"""The pack's names of an answer's two tokens, in `expected.json` and in `prompts.json`."""
-
 ABSOLUTE, RELATIVE = 2e-5, 2e-4
 """Float32 agreement of two implementations, as the packs' authors measured and suggest it: either bound suffices."""
+
+
+class Agrees(Protocol):
+    """Numbers of an experiment agree with a pack's, each of which is made of so many parts that may be off."""
+
+    def __call__(
+        self, experiment: str, actual: Any, expected: Any, *, parts: int = 1, absolute: float | None = None
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -126,8 +120,8 @@ def roles(record: dict[str, Any]) -> dict[str, int]:
     return places
 
 
-def deviation(actual: Any, expected: Any) -> float:
-    """The largest excess over the suggested tolerance, as a multiple of it; at most one is agreement.
+def deviation(actual: Any, expected: Any, absolute: float | None = None) -> float:
+    """The largest excess over the suggested tolerance, or an absolute one, as a multiple of it; at most one agrees.
 
     The packs' tolerance is for the kernels that there are. `--rounding` is noisier than any of them: under it the
     tolerance is at least that of every other test.
@@ -137,5 +131,5 @@ def deviation(actual: Any, expected: Any) -> float:
         f"shapes {tuple(actual_values.shape)} and {tuple(expected_values.shape)}"
     )
     tolerance = max(ABSOLUTE, allowance(expected_values)) if ACTIVE else ABSOLUTE
-    allowed = torch.clamp(RELATIVE * expected_values.abs(), min=tolerance)
+    allowed = torch.clamp(RELATIVE * expected_values.abs(), min=tolerance) if absolute is None else absolute
     return float(((actual_values - expected_values).abs() / allowed).max()) if actual_values.numel() else 0.0

@@ -14,7 +14,7 @@ from rebinding.experiments.paths.summary import select
 from rebinding.experiments.tokens import Answers, full_model
 from rebinding.paper.circuit import Circuit, CircuitHead
 from tests.close import agree
-from tests.reference.pack import ABSOLUTE, ROLES, Pack, deviation
+from tests.reference.pack import ABSOLUTE, ROLES, Agrees, Pack
 
 COLUMNS = {
     "candidate_accuracy": "hit",
@@ -82,7 +82,9 @@ def test_components_equal_the_pack(pack: Pack) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("method", ["batched", "edits"])
-def test_measures(pack: Pack, means: list, form: str, method: Any, deviations: dict, subtests: pytest.Subtests) -> None:
+def test_measures_equal_the_pack(
+    pack: Pack, means: list, form: str, method: Any, agrees: Agrees, subtests: pytest.Subtests
+) -> None:
     """Full model, circuit, empty circuit, pruned and random circuits, on all their prompts."""
     for name, entry in pack.starting(f"circuit/{form}/").items():
         if "pruning" in name:
@@ -99,19 +101,16 @@ def test_measures(pack: Pack, means: list, form: str, method: Any, deviations: d
             rows = evaluate(
                 pack.surgeon, prompts, answers, entry["ids"], circuits, means, mean_set="pack", method=method, block=4
             ).rows
-        worst = 0.0
-        for (_, rows_of_circuit), expected in zip(rows.groupby("circuit", sort=False), values, strict=True):
-            for measure, column in COLUMNS.items():
-                worst = max(worst, deviation(float(rows_of_circuit[column].mean()), expected[measure]))
-            if "per_prompt" in expected:
-                by_prompt = rows_of_circuit.set_index("prompt").loc[entry["ids"]]
-                worst = max(worst, deviation(by_prompt["label_logit"], expected["per_prompt"]["label_logit"]))
-                worst = max(worst, deviation(by_prompt["margin"], expected["per_prompt"]["margin"]))
-                assert by_prompt["margin"].abs().min() > ABSOLUTE, "a hit would be a matter of rounding"
-                assert list(by_prompt["hit"].astype(int)) == expected["per_prompt"]["hit"]
-        deviations[NAME] = max(deviations.get(NAME, 0.0), worst)
         with subtests.test(name):
-            assert worst <= 1
+            for (_, rows_of_circuit), expected in zip(rows.groupby("circuit", sort=False), values, strict=True):
+                for measure, column in COLUMNS.items():
+                    agrees(NAME, float(rows_of_circuit[column].mean()), expected[measure])
+                if "per_prompt" in expected:
+                    by_prompt = rows_of_circuit.set_index("prompt").loc[entry["ids"]]
+                    agrees(NAME, by_prompt["label_logit"], expected["per_prompt"]["label_logit"])
+                    agrees(NAME, by_prompt["margin"], expected["per_prompt"]["margin"])
+                    assert by_prompt["margin"].abs().min() > ABSOLUTE, "a hit would be a matter of rounding"
+                    assert list(by_prompt["hit"].astype(int)) == expected["per_prompt"]["hit"]
 
 
 def _circuits(pack: Pack, kind: str, entry: dict[str, Any]) -> dict[str, Circuit]:
@@ -126,16 +125,16 @@ def _circuits(pack: Pack, kind: str, entry: dict[str, Any]) -> dict[str, Circuit
     return {"pruned": build_circuit(entry["settings"]["circuit"])}
 
 
-def test_pruning(pack: Pack, means: list, subtests: pytest.Subtests) -> None:
+def test_pruning_equals_the_pack(pack: Pack, means: list, agrees: Agrees, subtests: pytest.Subtests) -> None:
     """Order, drops and outcome of the published walk, for every measure and form of the answer in the pack."""
     walks = {name: entry for name, entry in pack.starting("circuit/").items() if "/pruning_by_" in name}
     assert walks
     for name, entry in walks.items():
         with subtests.test(name):
-            _check_walk(pack, means, name.split("/")[1], entry)
+            _check_walk(pack, means, agrees, name.split("/")[1], entry)
 
 
-def _check_walk(pack: Pack, means: list, form: str, entry: dict[str, Any]) -> None:
+def _check_walk(pack: Pack, means: list, agrees: Agrees, form: str, entry: dict[str, Any]) -> None:
     metric = entry["settings"]["metric"]
     settings, design = entry["settings"], entry["settings"]["design"]
     prompts = pack.prompts(design, entry["ids"])
@@ -153,5 +152,4 @@ def _check_walk(pack: Pack, means: list, form: str, entry: dict[str, Any]) -> No
     for trial, expected in zip(actual.trials, entry["value"]["trials"], strict=True):
         assert trial.head == build_circuit([expected["component"]]).heads[0]
         assert trial.removed == expected["removed"]
-        assert deviation(trial.before, expected["score_before"]) <= 1
-        assert deviation(trial.without, expected["score_without"]) <= 1
+        agrees(NAME, [trial.before, trial.without], [expected["score_before"], expected["score_without"]])

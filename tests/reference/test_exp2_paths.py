@@ -8,9 +8,9 @@ import torch
 
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
 from rebinding.experiments.paths.request import PathSettings, Stage
-from tests.reference.pack import ROLES, Pack, deviation
+from tests.reference.pack import ROLES, Agrees, Pack
 
-PARTS = 4
+NAME, PARTS = "exp2 path patching", 4
 """A relative change of a probability is made of four numbers, each of which may be off: two logits, two log totals."""
 
 COMPONENTS = {"": None, "q": "q", "k": "k", "v": "v", "k+v": "kv"}
@@ -37,7 +37,7 @@ def make_pairs(pack: Pack) -> NoisePairs:
     return NoisePairs(tuple(entry["ids"]), tuple(clean), tuple(corrupt), labels, labels[:, None][:, :0])
 
 
-def test_stages_equal_the_pack(pack: Pack, deviations: dict[str, float], subtests: pytest.Subtests) -> None:
+def test_stages_equal_the_pack(pack: Pack, agrees: Agrees, subtests: pytest.Subtests) -> None:
     """The relative change of every prompt and head, and its mean, the score."""
     scene = make_pairs(pack)
     names = cases(pack)
@@ -56,22 +56,18 @@ def test_stages_equal_the_pack(pack: Pack, deviations: dict[str, float], subtest
         table = evidence.rows.assign(place=order).sort_values(["place", "layer", "head"])
         relative = (table["p_patch"] / table["p_orig"]).to_numpy().reshape(shape) - 1
         unpatched = np.array(pack.entries["path_patching/p_orig"]["value"]["p_orig"])[:, None, None]
-        worst = max(
-            deviation(relative, np.array(entry["value"]["p_patch"]) / unpatched - 1) / PARTS,
-            deviation(relative.mean(axis=0), entry["value"]["score"]) / PARTS,
-        )
-        deviations["exp2 path patching"] = max(deviations.get("exp2 path patching", 0.0), worst)
         with subtests.test(name):
-            assert worst <= 1, name
+            agrees(NAME, relative, np.array(entry["value"]["p_patch"]) / unpatched - 1, parts=PARTS)
+            agrees(NAME, relative.mean(axis=0), entry["value"]["score"], parts=PARTS)
 
 
-def test_clean_probabilities(pack: Pack) -> None:
+def test_clean_probabilities_equal_the_pack(pack: Pack, agrees: Agrees) -> None:
     """The probability of the answer in the clean runs."""
     scene = make_pairs(pack)
     evidence = score_stage(pack.surgeon, scene, Stage("A", "readout", None, None, None, 1))
     first = evidence.rows[(evidence.rows["layer"] == 0) & (evidence.rows["head"] == 0)].set_index("prompt")
     expected = pack.entries["path_patching/p_orig"]["value"]["p_orig"]
-    assert deviation(first.loc[list(scene.ids), "p_orig"].to_numpy(), expected) <= 1
+    agrees(NAME, first.loc[list(scene.ids), "p_orig"].to_numpy(), expected)
 
 
 def test_query_across_tokens_is_null_when_frozen(pack: Pack) -> None:

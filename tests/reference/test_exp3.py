@@ -22,7 +22,8 @@ from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.paper.procedure import builtin_procedure
 from tests.reference.bench import choose_form, make_bench
-from tests.reference.pack import FORMS, ROLES, Pack, deviation
+from tests.reference.naive.runs import FORMS
+from tests.reference.pack import ROLES, Agrees, Pack
 
 NAME = "exp3"
 WORDS = {"content_control": ("new_object", "pointed_object"), "pointer": ("pointed_object", "new_object")}
@@ -72,7 +73,7 @@ def test_every_entry_is_compared(pack: Pack) -> None:
         assert entry["settings"]["patch"].startswith("z of" if site == "z" else "attention pattern row")
 
 
-def test_role(pack: Pack, deviations: dict[str, float]) -> None:
+def test_roles_equal_the_pack(pack: Pack, agrees: Agrees) -> None:
     """Logits of both words in the original, the patched and the counterfactual run, and their mean change."""
     for name, entry in pack.starting("head_roles/").items():
         group, kind = name.split("/")[1:]
@@ -86,11 +87,11 @@ def test_role(pack: Pack, deviations: dict[str, float]) -> None:
                 assert part["prompt"].tolist() == [value["id"] for value in expected]
                 assert part["token"].tolist() == [value["token"] for value in expected]
                 for column, key in RUNS.items():
-                    record(deviations, part[column].tolist(), [value[key] for value in expected])
-                record(deviations, means[word], entry["value"][form][f"delta{suffix}"])
+                    agrees(NAME, part[column].tolist(), [value[key] for value in expected])
+                agrees(NAME, means[word], entry["value"][form][f"delta{suffix}"])
 
 
-def test_attention_on_later_keys(pack: Pack, deviations: dict[str, float]) -> None:
+def test_attention_on_later_keys_equals_the_pack(pack: Pack, agrees: Agrees) -> None:
     """How much of each copied row looks at tokens that its query cannot see."""
     for name, entry in pack.starting("head_roles/").items():
         group, kind = name.split("/")[1:]
@@ -101,19 +102,11 @@ def test_attention_on_later_keys(pack: Pack, deviations: dict[str, float]) -> No
         rows = rows[(rows["group"] == group) & (rows["word"] == "answer")]
         rows = rows.set_index(["prompt", "layer", "head"])["future_mass"]
         heads = [tuple(head) for head in entry["settings"]["heads"]]
-        record(deviations, [[rows.loc[number, *head] for head in heads] for number in entry["ids"]], expected)
-
-
-def record(deviations: dict[str, float], actual: Any, expected: Any) -> None:
-    distance = deviation(actual, expected)
-    deviations[NAME] = max(deviations.get(NAME, 0.0), distance)
-    assert distance <= 1
+        agrees(NAME, [[rows.loc[number, *head] for head in heads] for number in entry["ids"]], expected)
 
 
 @pytest.mark.parametrize("kind", WORDS)
-def test_the_code_of_published_rows_gives_the_packs_numbers(
-    pack: Pack, kind: Counterfactual, deviations: dict[str, float]
-) -> None:
+def test_the_code_of_published_rows_gives_the_packs_numbers(pack: Pack, kind: Counterfactual, agrees: Agrees) -> None:
     """By the way that a claim takes, from the conventions in the file to the numbers, on the pack's own prompts."""
     entries = {group: entry for (group, kind_of_entry), entry in find_entries(pack).items() if kind_of_entry == kind}
     first, conventions = next(iter(entries.values())), builtin_procedure("published").roles
@@ -132,7 +125,7 @@ def test_the_code_of_published_rows_gives_the_packs_numbers(
     form = choose_form(pack, bench, designs[0], request.answers)
     table = group_effects(bench.get(request)).groupby("group").mean()
     for group, entry in entries.items():
-        record(deviations, table.loc[group, WORDS[kind][0]], entry["value"][form]["delta"])
+        agrees(NAME, table.loc[group, WORDS[kind][0]], entry["value"][form]["delta"])
 
 
 def find_entries(pack: Pack) -> dict[tuple[Group, str], dict[str, Any]]:

@@ -13,16 +13,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.oracles.by_hand.plain_model import Plain
 from tests.reference.naive import binding, circuits, paths, roles, tracing
+from tests.reference.naive.plain_model import Plain
 from tests.reference.naive.prompts import MODES
 from tests.reference.naive.runs import Entry, Naive
 from tests.reference.pack import SAMPLE_PACK, Pack, deviation
 
 PACK = Pack(SAMPLE_PACK)
 FOLDER = Path(__file__).parent
-PLAIN = FOLDER.parent / "oracles" / "by_hand" / "plain_model.py"
-SOURCES = [FOLDER / "make_pack.py", PLAIN, *sorted((FOLDER / "naive").glob("*.py"))]
+SOURCES = [FOLDER / "make_pack.py", *sorted((FOLDER / "naive").glob("*.py"))]
 PARTS = 4
 """A score of path patching is made of four numbers, each of which may be off."""
 
@@ -37,7 +36,6 @@ def test_nothing_that_runs_a_model_is_shared(source: Path) -> None:
     allowed = (
         "rebinding.task.",
         "tests.reference.naive",
-        "tests.oracles.by_hand.plain_model",
         "tests.task.tokenizers",
     )
     assert [name for name in actual if not name.startswith(allowed)] == []
@@ -89,7 +87,7 @@ def circuit_entries() -> Iterator[Entry]:
 def role_entries() -> Iterator[Entry]:
     for name, entry in PACK.starting("head_roles/").items():
         _, group, kind = name.split("/")
-        yield roles.interchanged(naive(), group, kind, read_heads(entry), entry["ids"])
+        yield roles.exchanged(naive(), group, kind, read_heads(entry), entry["ids"])
 
 
 def binding_entries() -> Iterator[Entry]:

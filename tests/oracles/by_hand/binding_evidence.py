@@ -1,8 +1,8 @@
-"""Section 5 by hand: means of queries and keys, shifts along them, and real ones in their place."""
+"""Section 5 by hand: means of queries and keys, shifts along them, real ones in their place; keys at swaps' labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,11 +11,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from rebinding.evidence import Request
+from rebinding.experiments.binding.request import Exchange, Shifts
+from rebinding.experiments.binding.swap_labels import LabelExchange
 from rebinding.experiments.prompts import Stories
 from rebinding.experiments.random_draws import MATCHED, PUBLISHED_NOISE
 from rebinding.task.prompts import Encoded
-from tests.oracles.by_hand.compare import Recomputation, find_prompt, numbered, relative_difference, sized
-from tests.oracles.by_hand.plain_model import Plain, Put
+from tests.oracles.by_hand.compare import Recomputation, Recompute, find_prompt, numbered, relative_difference, sized
+from tests.reference.naive.edits import by_shared_key, head_value, mean_vectors, noise_of, shared_edit
+from tests.reference.naive.plain_model import Plain, Put, Site
 
 KINDS = ("box", "object")
 
@@ -28,28 +32,24 @@ class Vectors:
     k: Tensor
 
 
+def key_roles(slot: int) -> list[str]:
+    """The roles of a slot's two tokens."""
+    return [f"context_{kind}[{slot}]" for kind in KINDS]
+
+
 @cache
 def recompute_vectors(plain: Plain, prompts: Stories, request: Any) -> Vectors:
     """Over prompts that ask for the object of each slot: queries at the readout, keys at the slot's two tokens."""
     q, k = [], []
     for slot, prompt_set in enumerate(request.slots):
         encoded = prompts.encode(prompt_set).prompts
-        q.append(_mean(plain, "q", encoded, request.heads, "readout"))
-        k.append([_mean(plain, "k", encoded, request.heads, f"context_{kind}[{slot}]") for kind in KINDS])
+        places = {
+            role: [(prompt.ids, prompt.roles[role]) for prompt in encoded] for role in ("readout", *key_roles(slot))
+        }
+        q.append(mean_vectors(plain, "q", request.heads, places["readout"]))
+        k.append([mean_vectors(plain, "k", request.heads, places[role]) for role in key_roles(slot)])
     by_kind = [torch.stack(parts) for parts in zip(*k, strict=True)]
     return Vectors(torch.stack(q), torch.stack(by_kind))
-
-
-def _mean(plain: Plain, site: Any, prompts: Sequence[Encoded], heads: Any, role: str) -> Tensor:
-    values = [
-        torch.stack([_token_value(plain, site, prompt, head, prompt.roles[role]) for head in heads])
-        for prompt in prompts
-    ]
-    return torch.stack(values).double().mean(0).float()  # (head, head_dim)
-
-
-def _token_value(plain: Plain, site: Any, prompt: Encoded, head: tuple[int, int], at: int) -> Tensor:
-    return plain.clean(prompt.ids).values[site, head[0]][0, at, plain.span(head[1])]
 
 
 def recompute_shifts(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
@@ -80,14 +80,14 @@ def _added_vectors(
 ) -> dict[tuple[Any, str], dict[tuple[int, int], Tensor]]:
     """What is added, by part (and slot, of keys) and head, as every query head sees it."""
     i, j = int(row["i"]), int(row["j"])
-    keys = vectors.k[[KINDS.index(kind) for kind in condition.means or condition.kinds]].mean(
-        0
-    )  # (slot, head, head_dim)
+    kinds = [KINDS.index(kind) for kind in condition.means or condition.kinds]
+    keys = vectors.k[kinds].mean(0)  # (slot, head, head_dim)
     q, at_j, at_i = vectors.q[j] - vectors.q[i], keys[i] - keys[j], keys[j] - keys[i]
-    shared = _shared(plain, request, heads)
+    grouped = request.scope == "group"
+    shared = by_shared_key(plain, heads) if grouped else {head: [at] for at, head in enumerate(heads)}
     if condition.vectors == "published_noise":
         names = (("q", q), ("k_at_j", at_j), ("k_at_i", at_i))
-        q, at_j, at_i = (_published(heads, PUBLISHED_NOISE[name], real) for name, real in names)
+        q, at_j, at_i = (noise_of(heads, real, PUBLISHED_NOISE[name]) for name, real in names)
     if condition.vectors == "matched_noise":
         seed = 2 * (MATCHED + batch)
         q = _unit(request.draws, len(heads), plain.dim, seed)[draw] * q.norm(dim=-1, keepdim=True)
@@ -100,38 +100,10 @@ def _added_vectors(
         additions["q", ""] = dict(zip(heads, q, strict=True))
     for slot, vectors_there in (("j", at_j), ("i", at_i)):
         if condition.keys == "both" or (condition.keys == "source" and slot == "i"):
-            additions["k", slot] = _share_among_keys(plain, request, heads, shared, vectors_there)
+            additions["k", slot] = (
+                shared_edit(plain, heads, vectors_there) if grouped else dict(zip(heads, vectors_there, strict=True))
+            )
     return additions
-
-
-def _shared(plain: Plain, request: Any, heads: Any) -> dict[tuple[int, int], list[int]]:
-    """Which of the chosen heads have one edited key: those of a group, or each its own."""
-    tokens: dict[tuple[int, int], list[int]] = {}
-    for place, (layer, head) in enumerate(heads):
-        tokens.setdefault((layer, head // plain.group if request.scope == "group" else head), []).append(place)
-    return tokens
-
-
-def _share_among_keys(
-    plain: Plain, request: Any, heads: Any, shared: Any, vectors: Tensor
-) -> dict[tuple[int, int], Tensor]:
-    """A key that a group has in common gets the mean of its chosen heads' shifts, and all of the group see it."""
-    if request.scope == "head":
-        return dict(zip(heads, vectors, strict=True))
-    return {
-        (layer, member): vectors[places].mean(0)
-        for (layer, _), places in shared.items()
-        for member in plain.shares(heads[places[0]][1])
-    }
-
-
-def _published(heads: Any, seed: int, real: Tensor) -> Tensor:
-    """A standard normal vector a head, drawn in (layer, head) order, with the norm of the real one."""
-    dice = torch.Generator().manual_seed(seed)
-    random_vectors = {head: torch.randn(real.shape[-1], generator=dice) for head in sorted(heads)}
-    units = torch.stack([random_vectors[head] / random_vectors[head].norm() for head in heads])  # (head, head_dim)
-    scaled: Tensor = units * real.norm(dim=-1, keepdim=True)
-    return scaled
 
 
 def _unit(draws: int, count: int, width: int, seed: int) -> Tensor:
@@ -150,27 +122,16 @@ def recompute_exchange(plain: Plain, prompts: Stories, request: Any, rows: pd.Da
         donor = donors[j][request.prompts.ids.index(int(row["prompt"]))]
         swap = [(at[kind, slot], at[kind, other_slot]) for kind in KINDS for slot, other_slot in ((i, j), (j, i))]
         for head in request.heads:
-            if row["condition"] == "q":
-                new = [
-                    (
-                        end,
-                        _token_value(plain, "q", prompt, head, end),
-                        _token_value(plain, "q", donor, head, donor.roles["readout"]),
-                    )
-                ]
-            else:
-                new = [
-                    (
-                        target,
-                        _token_value(plain, "k", prompt, head, target),
-                        _token_value(plain, "k", prompt, head, source),
-                    )
-                    for target, source in swap
-                ]
-            site: Any = "q" if row["condition"] == "q" else "k"
-            puts += [Put(site, head[0], target, value, head[1]) for target, _, value in new]
+            site: Site = "q" if row["condition"] == "q" else "k"
+            moved = [(donor, donor.roles["readout"], end)] if site == "q" else [(prompt, *tokens) for tokens in swap]
+            new = [
+                Put(site, head[0], target, head_value(plain, site, text.ids, head, source), head[1])
+                for text, source, target in moved
+            ]
+            puts += new
             if head == (row["layer"], row["head"]):
-                change = max(relative_difference(value, old) for _, old, value in new)
+                old = [head_value(plain, site, prompt.ids, head, target) for *_, target in moved]
+                change = max(relative_difference(put.value, there) for put, there in zip(new, old, strict=True))
         yield _measure_exchange(plain, prompts, request, row, index, prompt, puts, change)
 
 
@@ -192,3 +153,52 @@ def _measure_exchange(
     values["correct"] = int(before.logits[0, tokens].argmax()) == row["i"]
     size = sized(before.logits, after.logits, minimum=plain.scores(prompt.ids, range(len(plain.layers))))
     return Recomputation(index, values, size)
+
+
+@cache
+def recompute_label_vectors(plain: Plain, prompts: Stories, request: Any) -> Tensor:
+    """Mean keys (slot, head, head_dim): each prompt has one of the asked box's slot and one of its partner's."""
+    by_slot: dict[int, list[Tensor]] = {}
+    for prompt in prompts.encode(request.prompts).prompts:
+        story = prompt.prompt.story
+        for box, role in ((prompt.prompt.question, "swap_asked"), (prompt.prompt.partner, "swap_partner")):
+            assert box is not None
+            keys = plain.clean(prompt.ids).values
+            values = [keys["k", layer][0, prompt.roles[role], plain.span(head)] for layer, head in request.heads]
+            by_slot.setdefault(story.boxes.index(box), []).append(torch.stack(values))
+    return torch.stack([torch.stack(by_slot[slot]).double().mean(0).float() for slot in sorted(by_slot)])
+
+
+def recompute_label_exchange(
+    plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame
+) -> Iterator[Recomputation]:
+    """The label of slot i gets what the mean of slot j has more, and the other way round; i is where the answer is."""
+    assert request.scope == "head"
+    for index, row in numbered(rows):
+        prompt, i, j = find_prompt(prompts, request, row), int(row["i"]), int(row["j"])
+        story = prompt.prompt.story
+        assert (i, j) == (story.objects.index(prompt.prompt.answer), story.boxes.index(prompt.prompt.question))
+        means = recompute_label_vectors(plain, prompts, request.batches[int(row["draw"])])
+        shift, at = means[j] - means[i], {"i": prompt.roles["swap_partner"], "j": prompt.roles["swap_asked"]}
+        puts = [
+            Put("k", layer, at[slot], sign * vector, head, add=True)
+            for (layer, head), vector in zip(request.heads, shift, strict=True)
+            for slot, sign in (("i", 1), ("j", -1))
+        ]
+        layer, head, end = int(row["layer"]), int(row["head"]), prompt.roles["readout"]
+        before, after = plain.clean(prompt.ids), plain.run([(prompt.ids, puts)], attention=True)
+        values: dict[str, float | bool | None] = {"relative_change": float(shift.abs().max() / means.abs().max())}
+        for moment, pattern in (("before", before), ("after", after)):
+            for slot, place in (("i", i), ("j", j)):
+                token = prompts.encoder.answer_token(story.objects[place], request.answers)
+                values[f"{moment}_logit_{slot}"] = float(pattern.logits[0, token])
+                values[f"{moment}_label_{slot}"] = float(pattern.attention[layer][0, head, end, at[slot]])
+        size = sized(before.logits, after.logits, minimum=plain.scores(prompt.ids, range(len(plain.layers))))
+        yield Recomputation(index, values, size)
+
+
+BY_HAND: dict[type[Request], Recompute] = {
+    Shifts: recompute_shifts,
+    Exchange: recompute_exchange,
+    LabelExchange: recompute_label_exchange,
+}

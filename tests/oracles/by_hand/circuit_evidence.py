@@ -1,4 +1,4 @@
-"""Section 4.1 by hand: heads fixed at means of z, one full forward after another."""
+"""Section 4.1 by hand: heads fixed at means of z, and path patching, one full forward after another."""
 
 from __future__ import annotations
 
@@ -10,14 +10,29 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.experiments.circuit.request import removed_sets
+from rebinding.evidence import Request
+from rebinding.experiments.ablation import Ablation
+from rebinding.experiments.circuit.request import Contributions, GroupKnockout, Knockout, Pruning, Stream, removed_sets
+from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import Stories
 from rebinding.experiments.random_draws import draw_circuits
+from rebinding.experiments.static import UnswappedQuestions
+from rebinding.experiments.unedited import Ability
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.task.prompts import AnswerSet, Encoded
 from rebinding.task.text import token_at
-from tests.oracles.by_hand.compare import Recomputation, find_prompt, numbered, relative_difference, sized, sure, torn
-from tests.oracles.by_hand.plain_model import Plain, Put, Site
+from tests.oracles.by_hand.compare import (
+    Recomputation,
+    Recompute,
+    find_prompt,
+    numbered,
+    relative_difference,
+    sized,
+    sure,
+    torn,
+)
+from tests.reference.naive.edits import ablated, answer_scores, head_value, heard, mean_outputs, sent
+from tests.reference.naive.plain_model import Plain, Put, Site
 
 Heads: TypeAlias = Collection[CircuitHead]
 Means: TypeAlias = list[Tensor]
@@ -38,7 +53,7 @@ def recompute_ablation(plain: Plain, prompts: Stories, request: Any, rows: pd.Da
         logits = plain.answer(prompt.ids)
         if row["variant"] != "full":
             alive = _variant(plain, request, row, match=request.match, exclude=False)
-            logits = ablated(plain, prompt, alive, recompute_means(plain, prompts, request.means))
+            logits = ablated_logits(plain, prompt, alive, recompute_means(plain, prompts, request.means))
         size = sized(logits) if row["variant"] == "full" else _torn(plain, prompt, logits)
         yield Recomputation(index, _score(prompts, prompt, logits, size, request.answers), size)
 
@@ -77,7 +92,10 @@ def recompute_contributions(
     for index, row in numbered(rows):
         prompt, head = find_prompt(prompts, request, row), _head(row)
         with_it = [member for member in request.circuit if member == head or member not in removed[row["removed_set"]]]
-        runs = [ablated(plain, prompt, with_it, means), ablated(plain, prompt, _without_head(with_it, head), means)]
+        runs = [
+            ablated_logits(plain, prompt, with_it, means),
+            ablated_logits(plain, prompt, _without_head(with_it, head), means),
+        ]
         size = _torn(plain, prompt, *runs)
         hits = [_score(prompts, prompt, logits, size, request.answers)["hit"] for logits in runs]
         yield Recomputation(index, dict(zip(("before", "without"), hits, strict=True)), size)
@@ -96,7 +114,7 @@ def recompute_pruning(plain: Plain, prompts: Stories, request: Any, rows: pd.Dat
         removed = [_head(step) for _, step in walk.loc[: index - 1].iterrows() if step["removed"]]
         remaining = [head for head in tested if head not in removed]
         sets = [
-            [ablated(plain, prompt, heads, means) for prompt in encoded]
+            [ablated_logits(plain, prompt, heads, means) for prompt in encoded]
             for heads in (remaining, _without_head(remaining, _head(row)))
         ]
         sets.append([plain.answer(prompt.ids) for prompt in encoded])
@@ -107,7 +125,7 @@ def recompute_pruning(plain: Plain, prompts: Stories, request: Any, rows: pd.Dat
         yield Recomputation(index, values, size)
 
 
-def ablated(plain: Plain, prompt: Encoded, alive: Heads, means: Means) -> Tensor:
+def ablated_logits(plain: Plain, prompt: Encoded, alive: Heads, means: Means) -> Tensor:
     """Logits (vocabulary,) with every head at every token at its mean, but for these at their tokens."""
     return plain.run([(prompt.ids, _fix_other_heads(prompt, alive, means))]).logits[0]
 
@@ -126,7 +144,7 @@ def recompute_stream(plain: Plain, prompts: Stories, request: Any, rows: pd.Data
         clean_stream, noise_stream = streams
         at = prompt.roles[request.role]
         puts = [Put(site, layer, at, new) for (site, layer), new in zip(look, noise_stream, strict=True)]
-        before = ablated(plain, prompt, request.circuit, means)
+        before = ablated_logits(plain, prompt, request.circuit, means)
         after = plain.run([(prompt.ids, [*_fix_other_heads(prompt, request.circuit, means), *puts])]).logits[0]
         size = _torn(plain, prompt, before, after)
         margins = [_score(prompts, prompt, logits, size, request.answers)["margin"] for logits in (before, after)]
@@ -142,18 +160,13 @@ def _torn(plain: Plain, prompt: Encoded, *logits: Tensor) -> float:
 
 
 def _fix_other_heads(prompt: Encoded, alive: Heads, means: Means) -> list[Put]:
-    return [
-        Put("z", layer, slice(None), mean, spare=tuple((_at(prompt, x), x.head) for x in alive if x.layer == layer))
-        for layer, mean in enumerate(means)
-    ]
+    return ablated(means, [(head.layer, _at(prompt, head), head.head) for head in alive])
 
 
 @cache
 def recompute_means(plain: Plain, prompts: Stories, request: Any) -> Means:
     """Mean z over prompts, by layer (token, head x head_dim)."""
-    recorded = [plain.clean(prompt.ids).values for prompt in prompts.encode(request.prompts).prompts]
-    layers = range(len(plain.layers))
-    return [torch.stack([values["z", at][0].double() for values in recorded]).mean(0).float() for at in layers]
+    return mean_outputs(plain, [prompt.ids for prompt in prompts.encode(request.prompts).prompts])
 
 
 def _variant(plain: Plain, request: Any, row: Any, **options: Any) -> Heads:
@@ -189,14 +202,10 @@ def _score(
     """The answer's logit, its margin over the best other object, whether it beats them all, its probability."""
     answer = prompt.prompt.answer
     objects = [word for word in prompt.prompt.story.state().values() if word not in (None, answer)]
-    answer_logit, other_logits = (
-        _tokens(prompts, answer, rule),
-        {token for word in objects for token in _tokens(prompts, str(word), rule)},
-    )
-    label = max(float(logits[token]) for token in answer_logit)
-    margin = label - max(float(logits[token]) for token in other_logits)
-    probability = sum(float(torch.softmax(logits.double(), 0)[token]) for token in answer_logit)
-    return {"label_logit": label, "margin": margin, "hit": sure(margin, size), "probability": probability}
+    answer_tokens = _tokens(prompts, answer, rule)
+    rivals = {token for word in objects for token in _tokens(prompts, str(word), rule)}
+    scores = answer_scores(logits, answer_tokens, rivals)
+    return {**scores, "hit": sure(scores["margin"], size)}
 
 
 def _tokens(prompts: Stories, word: str, rule: AnswerSet) -> set[int]:
@@ -211,3 +220,56 @@ def _mean(prompts: Stories, request: Any, encoded: Sequence[Encoded], logits: Se
         for prompt, prompt_logits in prompts_and_logits
     ]
     return sum(float(value) for value in values if value is not None) / len(values)
+
+
+def recompute_paths(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+    """The answer with a sender's z as in the noise prompt: in the run itself, or as receivers hear it."""
+    encoded = prompts.encode(request.prompts)
+    for index, row in numbered(rows):
+        place = request.prompts.ids.index(int(row["prompt"]))
+        clean, noise = encoded.prompts[place], encoded.counterfactuals[place]
+        layer, head, sender = int(row["layer"]), int(row["head"]), request.stage.sender
+        new, old = (head_value(plain, "z", side.ids, (layer, head), side.roles[sender]) for side in (noise, clean))
+        send = sent(plain, clean.ids, (layer, head), clean.roles[sender], new, frozen=request.settings.frozen != "none")
+        stage, shared = request.stage, request.settings.scope == "group"
+        at = clean.roles[stage.at] if stage.component else None
+        (after,) = heard(plain, clean.ids, [send], stage.component or (), request.receivers, at, shared=shared)
+        before = plain.answer(clean.ids)
+        values = {
+            **_lead(prompts, clean, before, "orig"),
+            **_lead(prompts, clean, after, "patch"),
+            "relative_change": relative_difference(new, old),
+        }
+        # what listeners hear is a query or a key that is scored, and so is what is heard of them
+        scores = plain.scores(clean.ids, range(len(plain.layers))) if request.stage.component else 1.0
+        yield Recomputation(index, values, sized(before, after, minimum=scores))
+
+
+def _lead(prompts: Stories, clean: Encoded, logits: Tensor, run: str) -> dict[str, float]:
+    """The answer's logit, its probability, and its lead over the mean of the other objects."""
+    prompt = clean.prompt
+    other_words = [word for word in prompt.story.state().values() if word not in (None, prompt.answer)]
+    answer, rivals = (
+        prompts.encoder.answer_token(prompt.answer),
+        [prompts.encoder.answer_token(str(w)) for w in other_words],
+    )
+    answer_logit = float(logits[answer])
+    probability = float(torch.softmax(logits.double(), 0)[answer])
+    return {
+        f"logit_{run}": answer_logit,
+        f"p_{run}": probability,
+        f"lead_{run}": answer_logit - float(logits[rivals].mean()),
+    }
+
+
+BY_HAND: dict[type[Request], Recompute] = {
+    Paths: recompute_paths,
+    Ability: recompute_ability,
+    Ablation: recompute_ablation,
+    UnswappedQuestions: recompute_ablation,
+    Knockout: recompute_knockout,
+    GroupKnockout: recompute_knockout,
+    Contributions: recompute_contributions,
+    Pruning: recompute_pruning,
+    Stream: recompute_stream,
+}

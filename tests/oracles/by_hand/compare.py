@@ -15,7 +15,7 @@ from rebinding.evidence import Request
 from rebinding.experiments.prompts import Stories
 from rebinding.task.prompts import Encoded
 from tests.close import ROUNDING
-from tests.oracles.by_hand.plain_model import Plain
+from tests.reference.naive.plain_model import Plain
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rebinding.verdicts import Verdict
 from rebinding.verdicts.judgement import Judgement
 from tests.oracles.by_hand import (
-    beyond_estimates,
     binding_estimates,
     circuit_estimates,
     role_estimates,
@@ -19,7 +18,6 @@ from tests.oracles.by_hand.grounds import Grounds, find_part
 from tests.oracles.by_hand.judgements import Judged, Row
 
 ROWS: Mapping[str, Estimates] = {
-    **beyond_estimates.ROWS,
     **binding_estimates.ROWS,
     **circuit_estimates.ROWS,
     **role_estimates.ROWS,

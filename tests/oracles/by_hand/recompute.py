@@ -10,84 +10,26 @@ from types import MappingProxyType
 import torch
 
 from rebinding.evidence import Request
-from rebinding.experiments.ablation import Ablation, Means
-from rebinding.experiments.attention import AttentionToRoles, ShapedAttention
-from rebinding.experiments.binding.request import SLOTS, Exchange, MeanVectors, Shifts
-from rebinding.experiments.binding.swap_labels import LabelExchange, LabelVectors
-from rebinding.experiments.circuit.request import Contributions, GroupKnockout, Knockout, Pruning, Stream
-from rebinding.experiments.paths.request import Paths
+from rebinding.experiments.ablation import Means
+from rebinding.experiments.binding.request import SLOTS, MeanVectors
+from rebinding.experiments.binding.swap_labels import LabelVectors
 from rebinding.experiments.prompts import EVALUATION_ID, Stories
-from rebinding.experiments.roles.request import Interchange, RandomInterchange
-from rebinding.experiments.static import UnswappedQuestions
 from rebinding.experiments.tracing.request import (
     WIDE,
     Answered,
-    FirstMention,
     OfMode,
-    ReadoutDiagnostic,
-    StoredState,
-    TracingMap,
 )
-from rebinding.experiments.unedited import Ability, Floors, Replays
+from rebinding.experiments.unedited import Floors, Replays
 from rebinding.experiments.workbench import Workbench, tensor_requests
 from tests.close import ROUNDING
-from tests.oracles.by_hand.binding_evidence import recompute_exchange, recompute_shifts, recompute_vectors
-from tests.oracles.by_hand.circuit_evidence import (
-    recompute_ability,
-    recompute_ablation,
-    recompute_contributions,
-    recompute_knockout,
-    recompute_means,
-    recompute_pruning,
-    recompute_stream,
-)
+from tests.oracles.by_hand import binding_evidence, circuit_evidence, role_evidence, tracing_evidence
 from tests.oracles.by_hand.compare import Compared, Recompute, compared, sample_rows
 from tests.oracles.by_hand.judgements import Judged
-from tests.oracles.by_hand.label_evidence import recompute_label_exchange, recompute_label_vectors
-from tests.oracles.by_hand.path_evidence import recompute_paths
-from tests.oracles.by_hand.plain_model import Plain
-from tests.oracles.by_hand.role_evidence import (
-    recompute_attention,
-    recompute_interchange,
-    recompute_random_groups,
-    recompute_shaped_attention,
-)
-from tests.oracles.by_hand.tracing_evidence import (
-    recompute_answered,
-    recompute_diagnostic,
-    recompute_map,
-    recompute_mention,
-    recompute_stored,
-    right_ids,
-)
+from tests.reference.naive.plain_model import Plain
 
 BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
-    {
-        Answered: recompute_answered,
-        TracingMap: recompute_map,
-        FirstMention: recompute_mention,
-        ReadoutDiagnostic: recompute_diagnostic,
-        StoredState: recompute_stored,
-        Paths: recompute_paths,
-        Ability: recompute_ability,
-        Ablation: recompute_ablation,
-        UnswappedQuestions: recompute_ablation,
-        Knockout: recompute_knockout,
-        GroupKnockout: recompute_knockout,
-        Contributions: recompute_contributions,
-        Pruning: recompute_pruning,
-        Stream: recompute_stream,
-        AttentionToRoles: recompute_attention,
-        ShapedAttention: recompute_shaped_attention,
-        Interchange: recompute_interchange,
-        RandomInterchange: recompute_random_groups,
-        Shifts: recompute_shifts,
-        Exchange: recompute_exchange,
-        LabelExchange: recompute_label_exchange,
-    }
+    tracing_evidence.BY_HAND | circuit_evidence.BY_HAND | role_evidence.BY_HAND | binding_evidence.BY_HAND
 )
-
-
 GATES: frozenset[type[Request]] = frozenset({Replays, Floors})
 """What no row rests on: comparisons of ours with ours or with the library's own forward, and asked by gates alone."""
 START: Mapping[str, int] = MappingProxyType({"exp1_spaced": 0, "continuation": EVALUATION_ID})
@@ -139,7 +81,7 @@ def _compare_request(by_hand: ByHand, request: Request, count: int) -> Compared:
     sample.attrs["all"] = evidence
     comparison = compared(sample, BY_HAND[type(request)](plain, prompts, request, sample))
     if isinstance(request, OfMode):
-        right = right_ids(plain, prompts, request, _candidates(by_hand.judged, request))
+        right = tracing_evidence.right_ids(plain, prompts, request, _candidates(by_hand.judged, request))
         assert sorted(evidence["prompt"].unique()) == right, "other prompts than the right ones"
     return comparison
 
@@ -172,11 +114,11 @@ def averages(by_hand: ByHand) -> dict[str, float]:
     ):
         means_here = session.source.tensors(request)
         if isinstance(request, MeanVectors):
-            expected = vars(recompute_vectors(plain, session.prompts, request))
+            expected = vars(binding_evidence.recompute_vectors(plain, session.prompts, request))
         elif isinstance(request, LabelVectors):
-            expected = {"k": recompute_label_vectors(plain, session.prompts, request)}
+            expected = {"k": binding_evidence.recompute_label_vectors(plain, session.prompts, request)}
         elif isinstance(request, Means):
-            means = recompute_means(plain, session.prompts, request)
+            means = circuit_evidence.recompute_means(plain, session.prompts, request)
             split = [mean.unflatten(-1, (plain.heads, plain.dim)).transpose(0, 1) for mean in means]
             expected = {str(layer): layer_means for layer, layer_means in enumerate(split)}  # (head, token, head_dim)
         else:

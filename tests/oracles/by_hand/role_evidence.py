@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
+from rebinding.evidence import Request
+from rebinding.experiments.attention import AttentionToRoles, ShapedAttention
 from rebinding.experiments.prompts import Stories
 from rebinding.experiments.random_draws import draw_circuits
+from rebinding.experiments.roles.request import Interchange, RandomInterchange
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.task.prompts import Encoded
 from rebinding.task.text import FUNCTIONS
-from tests.oracles.by_hand.compare import Recomputation, numbered, relative_difference, sized
-from tests.oracles.by_hand.plain_model import Plain, Put
+from tests.oracles.by_hand.compare import Recomputation, Recompute, numbered, relative_difference, sized
+from tests.reference.naive.edits import head_value, interchanged
+from tests.reference.naive.plain_model import Plain, Put
 
 
 def recompute_attention(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
@@ -41,10 +46,7 @@ def recompute_shaped_attention(
         puts, changes = [], []
         for sender in request.from_noise:
             place = clean.roles[sender.role]
-            old, new = (
-                plain.clean(side.ids).values["z", sender.layer][0, place, plain.span(sender.head)]
-                for side in (clean, noise)
-            )
+            old, new = (head_value(plain, "z", side.ids, sender[1:3], place) for side in (clean, noise))
             puts.append(Put("z", sender.layer, place, new, sender.head))
             changes.append(relative_difference(new, old))
         runs = plain.clean(clean.ids), plain.run([(clean.ids, puts)], attention=True)
@@ -126,26 +128,26 @@ def _interchange_puts(
     role = "readout" if request.mode == "paper" else ROLE_OF_GROUP[group]
     outputs = request.mode == "published" and group == "A"
     token, source_token = clean.roles[role], counterfactual.roles[role]
-    clean_values, source_values = plain.clean(clean.ids), plain.clean(counterfactual.ids)
-    puts, change, later_puts = [], [], []
-    for layer, head in heads:
-        if outputs:
-            old, new = (
-                x.values["z", layer][0, at, plain.span(head)]
-                for x, at in ((clean_values, token), (source_values, source_token))
-            )
-        else:
-            old, new = (
-                x.attention[layer][0, head, at] for x, at in ((clean_values, token), (source_values, source_token))
-            )
-            later_puts.append(float(new[token + 1 :].sum()))
-        change.append(relative_difference(new, old))
-        masked = new if outputs or request.future == "keep" else _visible_tokens(new, token)
-        puts.append(Put("z" if outputs else "pattern", layer, token, masked, head))
-    return puts, max(change), max(later_puts, default=0.0)
+    puts = interchanged(plain, counterfactual.ids, heads, source_token, token, outputs=outputs)
+    own = interchanged(plain, clean.ids, heads, token, token, outputs=outputs)
+    change = max(relative_difference(put.value, there.value) for put, there in zip(puts, own, strict=True))
+    if outputs:
+        return puts, change, 0.0
+    later = max(float(put.value[token + 1 :].sum()) for put in puts)
+    if request.future != "keep":
+        puts = [replace(put, value=_visible_tokens(put.value, token)) for put in puts]
+    return puts, change, later
 
 
 def _visible_tokens(row: Tensor, query: int) -> Tensor:
     """Attention (key,) without what stands after the query, and the rest scaled up to one."""
     past = torch.where(torch.arange(len(row)) > query, 0.0, row)
     return past / past.sum() if bool((row[query + 1 :] > 0).any()) else row
+
+
+BY_HAND: dict[type[Request], Recompute] = {
+    AttentionToRoles: recompute_attention,
+    ShapedAttention: recompute_shaped_attention,
+    Interchange: recompute_interchange,
+    RandomInterchange: recompute_random_groups,
+}

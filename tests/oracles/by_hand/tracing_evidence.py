@@ -10,11 +10,14 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
+from rebinding.evidence import Request
 from rebinding.experiments.prompts import Stories
+from rebinding.experiments.tracing.request import Answered, FirstMention, ReadoutDiagnostic, StoredState, TracingMap
 from rebinding.task.designs import ModeName, Pair
 from rebinding.task.prompts import Encoded
-from tests.oracles.by_hand.compare import Recomputation, numbered, relative_difference, sized, sure, torn
-from tests.oracles.by_hand.plain_model import Plain, Put
+from tests.oracles.by_hand.compare import Recomputation, Recompute, numbered, relative_difference, sized, sure, torn
+from tests.reference.naive.edits import residuals
+from tests.reference.naive.plain_model import Plain
 
 QUESTIONS = "swap_target_box_to_remaining_context_box"
 
@@ -67,10 +70,8 @@ def patched(
 ) -> tuple[Tensor, float, float]:
     """Logits (vocabulary,) with the residuals of one prompt in another at (layer, token), how far they were, and the
     scores of the layers after."""
-    source_values, target_values = plain.clean(source.ids).values, plain.clean(target.ids).values
-    new = {(layer, at): source_values["resid", layer][0, at] for layer, at in places}
-    change = max(relative_difference(value, target_values["resid", layer][0, at]) for (layer, at), value in new.items())
-    puts = [Put("resid", layer, at, value) for (layer, at), value in new.items()]
+    puts, old = residuals(plain, source.ids, places), residuals(plain, target.ids, places)
+    change = max(relative_difference(put.value, there.value) for put, there in zip(puts, old, strict=True))
     scores = plain.scores(target.ids, range(min(layer for layer, _ in places), len(plain.layers)))
     return plain.run([(target.ids, puts)]).logits[0], change, scores
 
@@ -197,3 +198,12 @@ def _is_right(
     side_pair = sides(prompts, prompts.plan(request.prompts).tracing(number, mode), request.rule)
     logits = plain.answer(side_pair.clean.ids)
     return side_pair.scores(logits, sized(logits))["hit"], sized(logits)
+
+
+BY_HAND: dict[type[Request], Recompute] = {
+    Answered: recompute_answered,
+    TracingMap: recompute_map,
+    FirstMention: recompute_mention,
+    ReadoutDiagnostic: recompute_diagnostic,
+    StoredState: recompute_stored,
+}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tests.oracles.by_hand.plain_model import Put
+from tests.reference.naive.edits import mean_vectors, noise_of, shared_edit
+from tests.reference.naive.plain_model import Head, Put, Site
 from tests.reference.naive.prompts import Record
-from tests.reference.naive.runs import FORMS, Entry, Head, Naive, entry
+from tests.reference.naive.runs import FORMS, Entry, Naive, entry, tokens
 
-Vectors: TypeAlias = dict[Head, Tensor]
 SEEDS = {"random_query": 1006, "random_key_for_slot_j": 1007, "random_key_for_slot_i": 1008}
 """As published."""
 EVALUATION, DIRECTION = "qk_intervention/evaluation", "qk_intervention/direction/slot"
@@ -36,30 +36,22 @@ class Shifts:
 
     def __init__(self, naive: Naive, heads: Sequence[Head], kinds: Sequence[str], i: int, j: int) -> None:
         self.naive, self.heads, self.kinds, self.i, self.j = naive, list(heads), list(kinds), i, j
-        slots = sum(design.startswith(DIRECTION) for design in naive.records)
-        self.q = {slot: self._means("q", slot) for slot in range(slots)}
-        self.k = {slot: self._means("k", slot) for slot in range(slots)}
-        real = {
-            "q": {head: self.q[j][head] - self.q[i][head] for head in heads},
-            "j": {head: self.k[i][head] - self.k[j][head] for head in heads},
-            "i": {head: self.k[j][head] - self.k[i][head] for head in heads},
-        }
+        slots = range(sum(design.startswith(DIRECTION) for design in naive.records))
+        self.q = torch.stack([self._mean("q", slot) for slot in slots])  # (slot, head, head_dim)
+        self.k = torch.stack([self._mean("k", slot) for slot in slots])
+        real = {"q": self.q[j] - self.q[i], "j": self.k[i] - self.k[j], "i": self.k[j] - self.k[i]}
         seeds = zip(real.items(), SEEDS.values(), strict=True)
-        random = {name: _noise(vectors, seed) for (name, vectors), seed in seeds}
-        self.added_vectors: dict[str, dict[str, Vectors]] = {"real": real, "random": random}
+        random = {name: noise_of(self.heads, vectors, seed) for (name, vectors), seed in seeds}
+        self.added_vectors = {"real": real, "random": random}
 
-    def _means(self, site: str, slot: int) -> Vectors:
+    def _mean(self, site: Site, slot: int) -> Tensor:
         records = self.naive.records[f"{DIRECTION}{slot}"].values()
-
-        def mean(head: Head) -> Tensor:
-            vectors = [
-                self.naive.at(record, site, head, place)
-                for record in records
-                for place in ([record["roles"]["colon"]] if site == "q" else self.keys(record, slot))
-            ]
-            return torch.stack(vectors).double().mean(0).float()  # (head_dim,)
-
-        return {head: mean(head) for head in self.heads}
+        places = [
+            (tokens(record), at)
+            for record in records
+            for at in ([record["roles"]["colon"]] if site == "q" else self.keys(record, slot))
+        ]
+        return mean_vectors(self.naive.plain, site, self.heads, places)
 
     def keys(self, record: Record, slot: int) -> list[int]:
         """The tokens of a slot."""
@@ -70,33 +62,20 @@ class Shifts:
         puts = []
         for source, site in (name.split() for name in CONDITIONS[condition]):
             if site == "q":
-                puts += _puts("q", self.added_vectors[source]["q"], [record["roles"]["colon"]])
+                by_head = dict(zip(self.heads, self.added_vectors[source]["q"], strict=True))
+                puts += _puts("q", by_head, [record["roles"]["colon"]])
                 continue
             for name, slot in (("j", self.j), ("i", self.i)):
                 vectors = self.added_vectors[source][name]
-                puts += _puts(
-                    "k", vectors if scope == "isolated_heads" else self._shared(vectors), self.keys(record, slot)
-                )
+                by_head = dict(zip(self.heads, vectors, strict=True))
+                shared = scope == "shared_keys"
+                edits = shared_edit(self.naive.plain, self.heads, vectors) if shared else by_head
+                puts += _puts("k", edits, self.keys(record, slot))
         return puts
 
-    def _shared(self, vectors: Vectors) -> Vectors:
-        """The edit of a key that heads share: the mean over the listed ones, seen by all."""
-        by_key: dict[tuple[int, range], list[Tensor]] = {}
-        for (layer, head), vector in vectors.items():
-            by_key.setdefault((layer, self.naive.plain.shares(head)), []).append(vector)
-        means = {key: torch.stack(edits).mean(0) for key, edits in by_key.items()}
-        return {(layer, head): mean for (layer, members), mean in means.items() for head in members}
 
-
-def _puts(site: Any, vectors: Vectors, places: Sequence[int]) -> list[Put]:
+def _puts(site: Site, vectors: Mapping[Head, Tensor], places: Sequence[int]) -> list[Put]:
     return [Put(site, layer, at, vector, head, True) for (layer, head), vector in vectors.items() for at in places]
-
-
-def _noise(real: Vectors, seed: int) -> Vectors:
-    """A random vector a head, in order of layer and head, of the norm of the real one."""
-    generator = torch.Generator().manual_seed(seed)
-    vectors = {head: torch.randn(len(real[head]), generator=generator) for head in sorted(real)}
-    return {head: vectors[head] / vectors[head].norm() * vector.norm() for head, vector in real.items()}
 
 
 def shifted(naive: Naive, heads: Sequence[Head], kinds: str, i: int, j: int) -> Iterator[Entry]:
@@ -114,15 +93,15 @@ def shifted(naive: Naive, heads: Sequence[Head], kinds: str, i: int, j: int) -> 
 
 def _vectors(shifts: Shifts) -> dict[str, Any]:
     random = shifts.added_vectors["random"]
+
+    def by_head(values: Tensor) -> dict[str, Any]:
+        return {f"{layer},{head}": value.tolist() for (layer, head), value in zip(shifts.heads, values, strict=True)}
+
     return {
-        "muQ": {str(slot): _name_by_head(means) for slot, means in shifts.q.items()},
-        "muK": {str(slot): _name_by_head(means) for slot, means in shifts.k.items()},
-        **{field: _name_by_head(random[name]) for field, name in zip(SEEDS, ("q", "j", "i"), strict=True)},
+        "muQ": {str(slot): by_head(means) for slot, means in enumerate(shifts.q)},
+        "muK": {str(slot): by_head(means) for slot, means in enumerate(shifts.k)},
+        **{field: by_head(random[name]) for field, name in zip(SEEDS, ("q", "j", "i"), strict=True)},
     }
-
-
-def _name_by_head(values: Mapping[Head, Tensor]) -> dict[str, Any]:
-    return {f"{layer},{head}": value.tolist() for (layer, head), value in values.items()}
 
 
 def _measured(shifts: Shifts, condition: str, scope: str) -> dict[str, Any]:
@@ -161,7 +140,7 @@ def _gap(mass: Sequence[float]) -> float:
 def _rows(shifts: Shifts, condition: str, scope: str) -> list[dict[str, Any]]:
     """Attention on every slot and logits of its object, without the edit and with it, prompt by prompt."""
     naive, records = shifts.naive, shifts.naive.records[EVALUATION].values()
-    runs = [(tuple(record["token_ids"]), shifts.puts(record, condition, scope)) for record in records]
+    runs = [(tokens(record), shifts.puts(record, condition, scope)) for record in records]
     edited = naive.plain.run(runs, attention=True)
     rows = []
     for line, record in enumerate(records):

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from tests.oracles.by_hand.plain_model import Put
+from tests.reference.naive.edits import ablated, answer_scores, mean_outputs
+from tests.reference.naive.plain_model import Put
 from tests.reference.naive.prompts import Record
-from tests.reference.naive.runs import Entry, Naive, entry
+from tests.reference.naive.runs import Entry, Naive, entry, tokens
 
 Component: TypeAlias = tuple[str, str, int, int]
 """Group, role, layer, head."""
@@ -32,9 +33,7 @@ class Evaluation:
 
     def __init__(self, naive: Naive, means_from: Sequence[Record]) -> None:
         self.naive = naive
-        outputs = [naive.clean(record).values for record in means_from]
-        by_layer = [torch.cat([values["z", layer] for values in outputs]) for layer in naive.layers]
-        self.means = [z.double().mean(0).float() for z in by_layer]  # (token, width) by layer
+        self.means = mean_outputs(naive.plain, map(tokens, means_from))
 
     @property
     def mean_z(self) -> Tensor:
@@ -47,15 +46,13 @@ class Evaluation:
         if circuit is None:
             logits = torch.cat([self.naive.clean(record).logits for record in records])
         else:
-            logits, _ = self.naive.logits([(record, self._ablated(record, circuit)) for record in records])
+            runs = [(tokens(record), self._ablated(record, circuit)) for record in records]
+            logits = self.naive.plain.run(runs).logits
         measured = [_measured(line, record, form) for line, record in zip(logits, records, strict=True)]
         return {name: [row[name] for row in measured] for name in measured[0]}
 
     def _ablated(self, record: Record, circuit: Sequence[Component]) -> list[Put]:
-        spared: dict[int, list[tuple[int, int]]] = {layer: [] for layer in self.naive.layers}
-        for _, role, layer, head in circuit:
-            spared[layer].append((record["roles"][role], head))
-        return [Put("z", layer, slice(None), self.means[layer], spare=tuple(heads)) for layer, heads in spared.items()]
+        return ablated(self.means, [(layer, record["roles"][role], head) for _, role, layer, head in circuit])
 
     def averages(self, records: Sequence[Record], form: str, circuit: Sequence[Component] | None) -> dict[str, float]:
         rows = self.rows(records, form, circuit)
@@ -63,13 +60,10 @@ class Evaluation:
 
 
 def _measured(logits: Tensor, record: Record, form: str) -> dict[str, float]:
-    words = record["state_after_swap"].values()
-    tokens = {word: [record[field][word] for field in FORMS[form]] for word in words}
-    best = {word: float(logits[ids].max()) for word, ids in tokens.items()}
-    label = best.pop(record["answer"])
-    lead = label - max(best.values())
-    prob = float(logits.softmax(-1)[sorted(set(tokens[record["answer"]]))].sum())
-    return {"label_logit": label, "margin": lead, "hit": int(lead > 0), "prob": prob}
+    by_word = {word: {record[field][word] for field in FORMS[form]} for word in record["state_after_swap"].values()}
+    answer = by_word.pop(record["answer"])
+    scores = answer_scores(logits, answer, set().union(*by_word.values()))
+    return {**scores, "hit": int(scores["margin"] > 0), "prob": scores.pop("probability")}
 
 
 def selected(scores: Mapping[str, Entry], k: Mapping[str, int], roles: Mapping[str, str], ids: Sequence[int]) -> Entry:

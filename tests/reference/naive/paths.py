@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from tests.oracles.by_hand.plain_model import Put
+from tests.reference.naive.edits import head_value, heard, sent
+from tests.reference.naive.plain_model import Head, Plain
 from tests.reference.naive.prompts import Record
-from tests.reference.naive.runs import Entry, Head, Naive, entry, grid
+from tests.reference.naive.runs import Entry, Naive, entry, grid, tokens
 
 Settings: TypeAlias = Mapping[str, Any]
 CLEAN, CORRUPT = "path_patching/clean", "path_patching/corrupt"
@@ -60,53 +60,24 @@ def clean_probabilities(naive: Naive, ids: Sequence[int]) -> Entry:
 
 def patched(naive: Naive, name: str, settings: Settings, ids: Sequence[int], frozen: bool) -> Entry:
     """A stage's score for every sender."""
-    pairs = [Pair(naive, naive.records[CLEAN][number], naive.records[CORRUPT][number], frozen) for number in ids]
-    p_patch = torch.stack([pair.probabilities(settings) for pair in pairs])  # (prompt, head)
+    pairs = [(naive.records[CLEAN][number], naive.records[CORRUPT][number]) for number in ids]
+    p_patch = torch.stack([_probabilities(naive.plain, *pair, settings, frozen) for pair in pairs])  # (prompt, head)
     p_orig = torch.tensor(clean_probabilities(naive, ids)["value"]["p_orig"])
     score = (p_patch / p_orig[:, None] - 1).mean(0)
     value = {"score": grid(score, naive), "p_patch": grid(p_patch, naive)}
     return entry(f"path_patching{'_frozen' if frozen else ''}/{name}", settings, ids, value)
 
 
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """A clean and a corrupt prompt, and whether other heads keep their clean outputs in the sender run."""
-
-    naive: Naive
-    clean: Record
-    noise: Record
-    frozen: bool
-
-    def probabilities(self, settings: Settings) -> Tensor:
-        """The answer's probability for every sender (head,)."""
-        naive, parts = self.naive, settings["receiver_components"]
-        heads = [tuple(head) for head in settings["receivers"]] if parts else []
-        sites = [(part, layer) for part in parts for layer in sorted({layer for layer, _ in heads})]
-        logits, values = naive.logits(
-            [(self.clean, self._sent(settings["sender_role"], head)) for head in naive.heads], sites
-        )
-        if parts:
-            place = self.clean["roles"][settings["receiver_role"]]
-            hearing = [(part, head) for part in parts for head in self._hearing(part, heads, settings)]
-            received = [
-                [
-                    Put(part, head[0], place, values[part, head[0]][line, place, naive.plain.span(head[1])], head[1])
-                    for part, head in hearing
-                ]
-                for line in range(len(naive.heads))
-            ]
-            logits, _ = naive.logits([(self.clean, puts) for puts in received])
-        return logits.softmax(-1)[:, label(self.clean)]
-
-    def _sent(self, role: str, head: Head) -> list[Put]:
-        """The sender's output is the corrupt run's; frozen: that of all other heads the clean run's, at every token."""
-        naive = self.naive
-        fixed = [Put("z", layer, slice(None), naive.clean(self.clean).values["z", layer][0]) for layer in naive.layers]
-        value = naive.at(self.noise, "z", head, self.noise["roles"][role])
-        return [*(fixed if self.frozen else ()), Put("z", head[0], self.clean["roles"][role], value, head[1])]
-
-    def _hearing(self, part: str, heads: Sequence[Any], settings: Settings) -> list[Head]:
-        """The query heads that see the replaced vector: with a shared key or value, all that share it."""
-        if part == "q" or settings["key_value_scope"].startswith("query_head"):
-            return list(heads)
-        return sorted({(layer, member) for layer, head in heads for member in self.naive.plain.shares(head)})
+def _probabilities(plain: Plain, clean: Record, noise: Record, settings: Settings, frozen: bool) -> Tensor:
+    """The answer's probability for every sender (head,)."""
+    own, other = (record["roles"][settings["sender_role"]] for record in (clean, noise))
+    outputs = [(head, head_value(plain, "z", tokens(noise), head, other)) for head in plain.all_heads]
+    sends = [sent(plain, tokens(clean), head, own, output, frozen=frozen) for head, output in outputs]
+    components = settings["receiver_components"]
+    logits = heard(
+        plain, tokens(clean), sends, components,
+        [tuple(head) for head in settings["receivers"]] if components else [],
+        clean["roles"].get(settings["receiver_role"]),
+        shared=not settings.get("key_value_scope", "").startswith("query_head"),
+    )  # fmt: skip
+    return logits.softmax(-1)[:, label(clean)]

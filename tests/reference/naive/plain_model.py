@@ -20,6 +20,10 @@ from torch import Tensor, nn
 Site: TypeAlias = Literal["resid", "z", "q", "k", "v", "pattern"]
 SITES: tuple[Site, ...] = ("resid", "z", "q", "k", "v")
 Tokens: TypeAlias = tuple[int, ...]
+Head: TypeAlias = tuple[int, int]
+"""Layer, and query head."""
+BATCH = 192
+"""Forward passes at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +60,7 @@ class Plain:
         config = self.model.config
         self.heads, self.group = config.num_attention_heads, config.num_attention_heads // config.num_key_value_heads
         self.layers: Sequence[Any] = list(self.model.model.layers)
-        self.all_heads = [(layer, head) for layer in range(len(self.layers)) for head in range(self.heads)]
+        self.all_heads: list[Head] = [(layer, head) for layer in range(len(self.layers)) for head in range(self.heads)]
         self.dim: int = self.layers[0].self_attn.head_dim
         for layer in self.layers:
             layer.self_attn.num_key_value_groups = 1
@@ -98,6 +102,13 @@ class Plain:
     ) -> ForwardPass:
         """Full forwards of prompts of one length, each with what is put into it; `look` says what is kept as it was
         when everything had been put in."""
+        if len(runs) > BATCH:
+            parts = [self.run(runs[start : start + BATCH], look, attention) for start in range(0, len(runs), BATCH)]
+            return ForwardPass(
+                torch.cat([part.logits for part in parts]),
+                {name: torch.cat([part.values[name] for part in parts]) for name in look},
+                tuple(torch.cat(layer) for layer in zip(*(part.attention for part in parts), strict=True)),
+            )
         values_by_site: dict[tuple[Site, int], Tensor] = {}
         puts = [list(puts_of_run) for _, puts_of_run in runs]
         touched = {(put.site, put.layer) for puts_of_run in puts for put in puts_of_run}

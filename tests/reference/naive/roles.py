@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.by_hand.plain_model import Put
+from tests.reference.naive.edits import interchanged
+from tests.reference.naive.plain_model import Head
 from tests.reference.naive.prompts import Record
-from tests.reference.naive.runs import FORMS, Entry, Head, Naive, entry
+from tests.reference.naive.runs import FORMS, Entry, Naive, entry, tokens
 
 SITES = {
     "A": "colon",
@@ -19,12 +20,18 @@ SITES = {
 DESIGNS = {"content_control": "head_roles/payload_prompt", "pointer": "head_roles/pointer_prompt"}
 
 
-def interchanged(naive: Naive, group: str, kind: str, heads: Sequence[Head], ids: Sequence[int]) -> Entry:
+def exchanged(naive: Naive, group: str, kind: str, heads: Sequence[Head], ids: Sequence[int]) -> Entry:
     """Logits of both words in the original, the patched and the counterfactual run."""
     own_design, other_design, site = "head_roles/original", DESIGNS[kind], SITES[group]
     pairs = [(naive.records[own_design][number], naive.records[other_design][number]) for number in ids]
-    puts = [_puts(naive, group, site, heads, original, counterfactual) for original, counterfactual in pairs]
-    patched, _ = naive.logits([(original, edits) for (original, _), edits in zip(pairs, puts, strict=True)])
+    puts = [
+        interchanged(
+            naive.plain, tokens(other), heads, other["roles"][site], original["roles"][site], outputs=group == "A"
+        )
+        for original, other in pairs
+    ]
+    runs = [(tokens(original), edits) for (original, _), edits in zip(pairs, puts, strict=True)]
+    patched = naive.plain.run(runs).logits
     value: dict[str, Any] = {form: {} for form in FORMS}
     for form, field in FORMS.items():
         for suffix, word in zip(("", "_of_the_other_word"), _words(kind), strict=True):
@@ -43,20 +50,6 @@ def interchanged(naive: Naive, group: str, kind: str, heads: Sequence[Head], ids
     settings |= {"original": f"design {own_design}", "counterfactual": f"design {other_design}"}
     settings |= {"patch": "z of the heads at the site" if group == "A" else "attention pattern row of the heads"}
     return entry(f"head_roles/{group}/{kind}", settings, ids, value)
-
-
-def _puts(
-    naive: Naive, group: str, site: str, heads: Sequence[Head], original: Record, counterfactual: Record
-) -> list[Put]:
-    """For A the heads' outputs; for the others their rows of attention, which weigh the original's values."""
-    token, source_token = original["roles"][site], counterfactual["roles"][site]
-    if group == "A":
-        return [
-            Put("z", layer, token, naive.at(counterfactual, "z", (layer, head), source_token), head)
-            for layer, head in heads
-        ]
-    rows = naive.clean(counterfactual).attention
-    return [Put("pattern", layer, token, rows[layer][0, head, source_token], head) for layer, head in heads]
 
 
 def _words(kind: str) -> tuple[Any, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tests.oracles.by_hand.plain_model import Put
+from tests.reference.naive.edits import residuals
 from tests.reference.naive.prompts import Record
-from tests.reference.naive.runs import Entry, Naive, entry
+from tests.reference.naive.runs import Entry, Naive, entry, tokens
 
 ORIGINALS = "exp1/original"
 
@@ -22,9 +22,9 @@ def candidates(record: Record) -> tuple[list[int], int]:
 
 def margins(logits: Tensor, record: Record) -> Tensor:
     """By how much the answer leads over the other objects of an original (run,)."""
-    tokens, answer = candidates(record)
-    lead = logits[:, tokens]
-    rivals = [lead[:, place] for place in range(len(tokens)) if place != answer]
+    objects, answer = candidates(record)
+    lead = logits[:, objects]
+    rivals = [lead[:, place] for place in range(len(objects)) if place != answer]
     return lead[:, answer] - torch.stack(rivals).amax(0)
 
 
@@ -72,13 +72,9 @@ def traced(naive: Naive, mode: str, ids: Sequence[int], description: str = "") -
 
 def _maps(naive: Naive, original: Record, counterfactual: Record) -> tuple[Tensor, Tensor]:
     """Lead and logit of the original's answer in every patched run (layer, token)."""
-    values = naive.clean(original).values
-    runs = [
-        (counterfactual, [Put("resid", layer, token, values["resid", layer][0, token])])
-        for layer in naive.layers
-        for token in range(original["length"])
-    ]
-    logits, _ = naive.logits(runs)
-    tokens, answer = candidates(original)
-    shape = (len(naive.layers), original["length"])
-    return margins(logits, original).view(shape), logits[:, tokens[answer]].view(shape)
+    plain = naive.plain
+    cells = [(layer, token) for layer in range(len(plain.layers)) for token in range(original["length"])]
+    logits = plain.run([(tokens(counterfactual), residuals(plain, tokens(original), [cell])) for cell in cells]).logits
+    objects, answer = candidates(original)
+    shape = (len(plain.layers), original["length"])
+    return margins(logits, original).view(shape), logits[:, objects[answer]].view(shape)
