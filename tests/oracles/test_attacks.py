@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.oracles.attacks import ATTACKS, repeat
-from tests.verdicts.simulation import rate_is_at_most
+from tests.verdicts.characteristics import rate_is_at_most
 
 RUNS = 20
 SUCCEEDED = [name for name in ATTACKS if " 4 standard" not in name and " 3 standard" not in name]

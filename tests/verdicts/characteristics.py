@@ -14,11 +14,32 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
 from rebinding.verdicts.estimates import Array, Estimate, estimate
 from rebinding.verdicts.outcome import Outcomes
 from rebinding.verdicts.values import PrintedReference, value_outcomes
+
+REPETITIONS = 4000
+FALSE_ALARM = 1e-6
+"""How often a correct rule may fail a test of its error rate; every threshold on a simulated rate follows from it."""
+
+
+def share(outcomes: npt.NDArray[np.str_], outcome: str) -> float:
+    """How often an outcome appeared."""
+    return float((outcomes == outcome).mean())
+
+
+def rate_is_at_most(rate: float, repetitions: int = REPETITIONS) -> float:
+    """The share that a rule with error `rate` exceeds with probability `FALSE_ALARM` only (binomial quantile)."""
+    return float(stats.binom.ppf(1 - FALSE_ALARM, repetitions, rate)) / repetitions
+
+
+def rate_is_at_least(rate: float, repetitions: int = REPETITIONS) -> float:
+    """The share that a rule with power `rate` falls short of with probability `FALSE_ALARM` only."""
+    return float(stats.binom.ppf(FALSE_ALARM, repetitions, rate)) / repetitions
+
 
 Sampler: TypeAlias = Callable[[np.random.Generator, tuple[int, ...]], Array]
 SAMPLERS: Mapping[str, Sampler] = {
@@ -130,7 +151,7 @@ def cells(
     for (rule, judge), truth, spread in product(JUDGES.items(), truths, spreads):
         margin = 1 / spread
         outcomes: npt.NDArray[np.str_] = judge(data, truth * margin, margin)
-        positive, negative = (float((outcomes == outcome).mean()) for outcome in ("REPLICATED", "NOT REPLICATED"))
+        positive, negative = (share(outcomes, outcome) for outcome in ("REPLICATED", "NOT REPLICATED"))
         yield Cell(rule, sampler, n, truth, spread, positive, negative)
 
 

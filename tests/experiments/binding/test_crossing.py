@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebinding.verdicts.estimates import Array, estimate
-from tests.verdicts.simulation import REPETITIONS, rate_is_at_most
+from tests.verdicts.characteristics import REPETITIONS, rate_is_at_most
 
 SETS, PROMPTS = 5, 12
 """Fewer than any row has: ten sets of directions, and twelve units on plants."""

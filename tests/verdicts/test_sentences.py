@@ -1,5 +1,5 @@
-"""What programs read of a verdict on a sentence of several parts: the deciding part, the gate, whether it is
-unidentified. Expected values are worked out by hand, or hold for every tree of sentences.
+"""Sentences of several parts: their verdict and p-value, and what programs read of it, which is the deciding part, the
+gate, and whether the convention is unidentified. Expected values are worked out by hand, or hold for every tree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rebinding.verdicts import Outcome, Verdict, effect, guarded, invalid, not_applicable, value_unidentified
 from rebinding.verdicts.gates import requirement
 from rebinding.verdicts.sentences import Part, all_of, any_of, most_of, under_conventions
-from tests.verdicts.simulation import rate_is_at_most
+from tests.verdicts.characteristics import LEVEL, rate_is_at_most
 
 Wrap = Literal["all", "any", "most", "candidates"]
 WRAPS: tuple[Wrap, ...] = ("all", "any", "most", "candidates")
@@ -195,13 +195,38 @@ def test_a_sentence_under_several_conventions(
 
 
 def test_conventions_keep_the_level() -> None:
-    """Of three conventions one is true and lies on the boundary: the sentence is held, or refuted, in one of twenty."""
-    rng, runs = np.random.default_rng(7), 400
+    """Of three conventions one is true and lies on the boundary: the sentence is held, or refuted, in one of twenty.
+    There a p-value is uniform."""
+    rng, runs = np.random.default_rng(7), 4000
     outcomes = [
-        under_conventions(
-            "effect", {name: partial(effect, rng.normal(0, 1, 40), margin=0.0) for name in ("one", "two", "three")}
-        ).outcome
+        under_conventions("effect", {name: Leaf(rng.random(), 0.0, None) for name in ("one", "two", "three")}).outcome
         for _ in range(runs)
     ]
     assert 0 < outcomes.count("REPLICATED") / runs <= rate_is_at_most(0.05, runs)
     assert outcomes.count("NOT REPLICATED") / runs <= rate_is_at_most(0.05, runs)
+
+
+# Levels and p-values
+
+
+def test_the_p_value_of_a_sentence_counts_its_parts() -> None:
+    """Each of twenty parts is another chance to be refuted by luck."""
+    rise: Part = partial(effect, np.ones(30), margin=0.1)
+    weak: Part = partial(effect, np.linspace(-1.7, 1.7, 60) - 0.6, margin=0.1)
+    single = weak(level=LEVEL).p_value
+    joint = all_of("effect", {"barely": weak} | {str(number): rise for number in range(19)}).p_value
+    assert joint == pytest.approx(20 * single, rel=1e-6)  # both read off Student's t, one off the bound at 5 % / 20
+    assert all_of("effect", {"a": OPEN, "b": fixed("INCONCLUSIVE", 0.9)}).p_value == 2 * 0.4
+    assert all_of("effect", dict.fromkeys("ab", fixed("INCONCLUSIVE", 0.9))).p_value == 1.0, "it is at most 1"
+
+
+def test_most_of_judges_parts_at_a_share_of_the_level() -> None:
+    """Four of five: they hold if one of the last two errs, and fail if one of four does."""
+    levels: list[float] = []
+
+    def part(*, level: float) -> Verdict:
+        levels.append(level)
+        return OPEN(level=level)
+
+    most_of("effect", dict.fromkeys("abcde", part), 0.8)
+    assert levels == pytest.approx([LEVEL / 2] * 5 + [LEVEL / 4] * 5)
