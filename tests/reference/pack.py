@@ -126,7 +126,10 @@ def deviation(actual: Any, expected: Any, absolute: float | None = None) -> floa
     The packs' tolerance is for the kernels that there are. `--rounding` is noisier than any of them: under it the
     tolerance is at least that of every other test.
     """
-    actual_values, expected_values = (torch.tensor(np.array(values, dtype=np.float64)) for values in (actual, expected))
+    actual_values, expected_values = (
+        values.double() if isinstance(values, torch.Tensor) else torch.tensor(np.array(values, dtype=np.float64))
+        for values in (actual, expected)
+    )
     assert actual_values.shape == expected_values.shape, (
         f"shapes {tuple(actual_values.shape)} and {tuple(expected_values.shape)}"
     )
