@@ -18,6 +18,7 @@ from rebinding.models.replays import redraw_weights
 from rebinding.models.verify import STAGES
 from rebinding.surgery import Anatomy, Edit, Read, TorchSurgeon, derive, recorder
 from rebinding.surgery.recording import layer_call
+from tests.everyday import sampled
 from tests.families.models import RandomModel
 from tests.models.unusual_models import (
     KINDS,
@@ -125,6 +126,8 @@ def test_heads_in_their_own_order_are_not_refused(family: Any) -> None:
     assert check(shuffled(family)).branches is not None
 
 
+STATES: list[tuple[float, float | None]] = [(0.01, None), (0.1, None), (1.0, None), (0.1, 0.0), (0.1, 1e-6)]
+"""The scale of all weights, and of those of the state where it is another."""
 MESSAGES: dict[str, str] = {
     "a recurrent branch": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(Recurrent\), besides attention",
     "a causal convolution": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(Convolution\)",
@@ -137,11 +140,12 @@ MESSAGES: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize(("scale", "initial"), [(0.01, None), (1.0, None), (0.1, 0.0)])
+@pytest.mark.parametrize("scales", sampled(STATES, (0.01, None), (1.0, None), (0.1, 0.0)))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_state_beside_attention_is_refused(kind: str, scale: float, initial: float | None) -> None:
+def test_a_state_beside_attention_is_refused(kind: str, scales: tuple[float, float | None]) -> None:
     """At every initial scale, and the reason names it; also where it starts at nothing: training would let it grow, and
     no comparison of numbers shows it yet. The same model without a state is accepted."""
+    scale, initial = scales
     with pytest.raises(errors.ModelError, match=MESSAGES[kind]):
         check(stateful(kind, scale, initial=initial))
     if kind == KINDS[0]:
