@@ -214,6 +214,14 @@ def test_a_thread_declares_one_head_of_each_step() -> None:
     assert sorted(head.layer for head in thread.circuit) == [1, 2, 3, 4, 6]
 
 
+def test_an_exchange_with_the_own_stream_changes_nothing() -> None:
+    surgeon, prompts, means = setting("llama")
+    without_e, at = CIRCUIT.without(CIRCUIT.groups["E"]), {"role": "context_partner", "layers": (1, 2), "block": 2}
+    rows = exchange_stream(surgeon, prompts, prompts, ANSWERS, IDS, without_e, means, **at).rows
+    assert (rows["relative_change"] <= allowance(rows["relative_change"], floor=1.0)).all()
+    assert (rows["before"] - rows["after"]).abs().max() <= allowance(rows["before"], floor=1.0)
+
+
 def test_an_exchanged_stream_before_the_first_layer_is_the_word() -> None:
     """Noise that has the same words there says nothing new, wherever it stands and whatever is around it."""
     surgeon, prompts, means = setting("llama")
