@@ -11,12 +11,10 @@ import pandas as pd
 import pytest
 
 from claims import circuits as of_rules
-from claims import conventions, signatures
 from claims import test_attention as of_attention
 from claims import test_beyond as of_others
 from claims import test_binding as of_binding
 from claims import test_binding_correct as of_correct
-from claims import test_binding_signatures as of_signatures
 from claims import test_circuit as of_circuits
 from claims import test_robustness as of_robustness
 from claims import test_roles as of_roles
@@ -30,7 +28,7 @@ from rebinding.paper.circuit import CircuitHead
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.numbers import number, share_kept
 from rebinding.paper.procedure import builtin_procedure
-from rebinding.verdicts import GateFailed, edits_change_values, effect, ordering, reported, require
+from rebinding.verdicts import GateFailed, Verdict, edits_change_values, effect, ordering, reported, require
 
 A_LOOKS = claim("circuit.a_attends_to_object")
 STATIC = claim("beyond.static_and_bystander")
@@ -71,48 +69,40 @@ def test_an_answer_that_was_never_lost_cannot_be_restored(
     assert verdict.gate == gate
 
 
-def test_shares_of_attention_are_bounded_as_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without spread the bound comes from the range alone."""
-    shares = {"context_partner_object": 0.75, "swap_asked": 0.25}
-    monkeypatch.setattr(
-        of_attention, "by_token", lambda _: {name: np.full(N_PROMPTS, share) for name, share in shares.items()}
-    )
+@pytest.mark.parametrize(("losses", "share"), [([True, True, False, True], 2 / 3), ([False] * 4, 0.0)])
+def test_an_order_of_layers_counts_prompts_with_a_loss(
+    losses: list[bool], share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the patch has nothing to restore in any prompt, no order was seen, and none counts as kept."""
+    monkeypatch.setattr(of_tracing, "restorable", lambda evidence, conventions: pd.Series(losses))
+    holds, unused = pd.Series([True, False, True, True]), (None, None)  # `restorable` is replaced above
+    part = of_tracing.in_most(claim("tracing.pointer_before_payload"), holds, unused)
+    assert part(level=LEVEL).measured == pytest.approx(share)
+
+
+def test_attention_is_bounded_as_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without spread the bound comes from the range alone: of a difference of two shares, and of a sum over context
+    tokens, whose reason gives that on the question's box."""
+
+    def judge(module: ModuleType, rule: str, row: Claim, **shares: float) -> Verdict:
+        by_token = {name: np.full(N_PROMPTS, share) for name, share in shares.items()}
+        monkeypatch.setattr(module, "by_token", lambda _: by_token)
+        return getattr(module, rule)(row, make_study(ask=lambda *_: None))
+
     monkeypatch.setattr(of_attention, "even", lambda _: np.full(N_PROMPTS, 0.25))
-    verdict = of_attention.test_a_looks_at_the_answers_object(A_LOOKS, make_study(ask=lambda *_: None))
-    margin, level = A_LOOKS.margin(), 0.05
-    expected = ordering(
-        np.full(N_PROMPTS, 0.75), np.full(N_PROMPTS, 0.25), margin=margin, support=(-1.0, 1.0), level=level
-    )
+    looks = {"context_partner_object": 0.75, "swap_asked": 0.25}
+    verdict = judge(of_attention, "test_a_looks_at_the_answers_object", A_LOOKS, **looks)
+    options: dict[str, Any] = {"margin": A_LOOKS.margin(), "support": (-1.0, 1.0), "level": 0.05}
+    expected = ordering(np.full(N_PROMPTS, 0.75), np.full(N_PROMPTS, 0.25), **options)
     assert (verdict.outcome, verdict.low, verdict.high) == (expected.outcome, expected.low, expected.high)
 
-
-def test_a_share_of_attention_is_bounded_as_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attention on context tokens is summed; the reason gives that on the question's box."""
     shares = {"context_box": 0.5, "context_partner_object": 0.25, "question_box": 0.125}
-    monkeypatch.setattr(
-        "claims.test_binding.by_token", lambda _: {name: np.full(N_PROMPTS, share) for name, share in shares.items()}
-    )
-    verdict = of_binding.test_group_b_looks_at_the_context(MASS, make_study(ask=lambda *_: None))
+    verdict = judge(of_binding, "test_group_b_looks_at_the_context", MASS, **shares)
     expected = effect(np.full(N_PROMPTS, 0.75), above=1 / 4, margin=MASS.margin(), support=(0.0, 1.0))
-    assert (verdict.outcome, verdict.measured, verdict.low, verdict.high) == (
-        expected.outcome,
-        0.75,
-        expected.low,
-        expected.high,
-    )
+    for field in ("outcome", "measured", "low", "high"):
+        assert getattr(verdict, field) == getattr(expected, field)
+    assert verdict.measured == 0.75
     assert verdict.reason.endswith("the question's box has 0.12")
-
-
-def test_n_of_a_signature_is_the_number_of_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not the number of sets of directions; the measured value is the keys' dR less the query's."""
-    shifts = {"q": 1.0, "k_both": 3.0, "k_box": 0.0, "k_object": 0.0, "qk": 0.0}
-    for module in (of_signatures, signatures):
-        monkeypatch.setattr(module, "shift", lambda _, name, __: np.full((3, N_PROMPTS), shifts[name]))
-    monkeypatch.setattr(conventions, "attention_by_head", lambda _: "some")
-    study = make_study(binding=lambda _: None, paper_model=None)
-    study.at_readouts = lambda _: {"readout": study}
-    verdict = of_signatures.test_the_signature(claim("binding.signature"), study)
-    assert (verdict.n, verdict.measured) == (N_PROMPTS, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -189,13 +179,20 @@ def test_few_heads_are_an_eighth_of_a_large_model(kept: int, outcome: str, monke
     assert of_circuits.test_the_circuit_has_few_heads(claim("circuit.few_heads"), study).outcome == outcome
 
 
-def test_few_heads_are_not_judged_of_a_printed_list_or_a_small_model() -> None:
-    few = claim("circuit.few_heads")
-    paper = make_study(paper_model="llama3.2-3b", circuit=SimpleNamespace(unique=42), heads=range(672))
-    verdict = of_circuits.test_the_circuit_has_few_heads(few, paper)
-    assert (verdict.outcome, "42 of 672 heads, 6.2%" in verdict.reason) == ("NOT APPLICABLE", True)
-    verdict = of_circuits.test_the_circuit_has_few_heads(few, make_study(paper_model=None, heads=range(199)))
-    assert (verdict.outcome, "199 heads" in verdict.reason) == ("NOT APPLICABLE", True)
+def test_sizes_that_are_not_judged_are_in_the_reason() -> None:
+    """Of a printed list, of a small model, and where no number is printed."""
+    printed_list = make_study(paper_model="llama3.2-3b", circuit=SimpleNamespace(unique=42), heads=range(672))
+    small = make_study(paper_model=None, heads=range(199))
+    unprinted = make_study(printed=lambda _: None, circuit=SimpleNamespace(pairs=7), heads=range(70))
+    few, compact = of_circuits.test_the_circuit_has_few_heads, of_circuits.test_the_circuit_is_small
+    for rule, row, study, reason in (
+        (few, "circuit.few_heads", printed_list, "42 of 672 heads, 6.2%"),
+        (few, "circuit.few_heads", small, "199 heads"),
+        (compact, "circuit.compact", unprinted, "its circuit has 7 head-position pairs, 10.0% of 70 heads"),
+    ):
+        verdict = rule(claim(row), study)
+        assert verdict.outcome == "NOT APPLICABLE"
+        assert reason in verdict.reason
 
 
 @pytest.mark.parametrize(("hits", "outcome"), [(8, "REPLICATED"), (7, "NOT REPLICATED")])
@@ -208,13 +205,6 @@ def test_near_full_is_three_quarters_of_the_model(hits: int, outcome: str, monke
     verdict = of_circuits.test_the_circuit_is_near_the_full_model(claim("circuit.near_full"), study)
     assert verdict.outcome == outcome
     assert verdict.measured == pytest.approx(hits / 10 - 0.75)
-
-
-def test_without_a_printed_number_the_reason_gives_the_size_of_the_circuit() -> None:
-    study = make_study(printed=lambda _: None, circuit=SimpleNamespace(pairs=7), heads=range(70))
-    verdict = of_circuits.test_the_circuit_is_small(claim("circuit.compact"), study)
-    assert verdict.outcome == "NOT APPLICABLE"
-    assert verdict.reason.endswith("its circuit has 7 head-position pairs, 10.0% of 70 heads")
 
 
 def test_the_contribution_of_a_head_is_bounded() -> None:

@@ -1,4 +1,5 @@
-"""Claims on several processes: whole models per process, one report, and no early import of large libraries."""
+"""Claims on several processes: whole models per process, one report, and no early import of large libraries. Only the
+process that the user started prints, whatever ends the workers of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,7 @@ from fixtures.collecting import pytest_xdist_make_scheduler, unit_of
 from fixtures.options import SETTINGS
 from fixtures.report import merge_models
 from fixtures.transport import PROPERTY, collect_judgements
+from tests.claims import interrupted_worker
 from tests.claims.run_claims import ROOT, assert_ok, run
 from tests.report.folders import make_row
 
@@ -170,3 +173,19 @@ def test_the_plugin_imports_no_large_library() -> None:
     code = f"import sys, fixtures.plugin; print([name for name in {HEAVY!r} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_interrupted_at_its_end_prints_and_writes_nothing(tmp_path: Path) -> None:
+    """A run that comes to its end, and whose worker is interrupted when it has sent everything, is not called
+    interrupted. A worker knows its own claims only; writing them takes it so long that execnet interrupts it."""
+    options = ("--model", "planted:pointer", "-k", "q_redirects and not controlled", "--samples", "12", "--no-store")
+    report = tmp_path / "report"
+    result = run(*options, "-n", "1", "--report", str(report), "-p", interrupted_worker.__name__)
+    assert_ok(result)
+    assert (report / "claims.json").exists()
+    for text in ("interrupted", "Exit:", "KeyboardInterrupt", "Traceback"):
+        assert text not in result.stdout + result.stderr
+    assert f"{interrupted_worker.SENT} gw0" in result.stderr, "the plugin did not interrupt the worker"
+    assert result.stdout.count("  binding.q_redirects ") == 1, "the table is printed once"
+    assert interrupted_worker.WROTE not in result.stderr

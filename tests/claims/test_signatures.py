@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from claims import signatures
+from claims import conventions, signatures
+from claims import test_binding_signatures as of_signatures
 from claims.catalogue import claim
 from claims.signatures import judge_signature, key_dominated, levels, matching
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.verdicts import Outcome, Verdict, require
 from rebinding.verdicts.gates import requirement
+from rebinding.verdicts.sentences import Part
 
 N = 300
 CANCELS, DOMINANCE = claim("binding.qk_cancels"), claim("binding.key_dominance")
@@ -90,7 +92,7 @@ def test_a_table_of_means_has_its_verdicts(name: str, monkeypatch: pytest.Monkey
 def test_no_table_shows_both_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the means: below half of the keys' shift, or above."""
     dice = np.random.default_rng(0)
-    for means in dice.normal(0, 1.5, (200, 3)):
+    for means in dice.normal(0, 1.5, (60, 3)):
         verdicts = judge_both(study_of({"here": tuple(means)}, monkeypatch))
         assert [verdict.outcome for verdict in verdicts].count("REPLICATED") < 2
 
@@ -154,3 +156,49 @@ def test_conventions_are_chosen_once(
     if here == (2.0, 2.0, 0.0) and there == (0.0, 2.0, 2.0):
         assert "conventions disagree: here shows it, there the other family's signature" in verdicts[0].reason
         assert all(verdict.unidentified for verdict in verdicts)
+
+
+N_PROMPTS = 6
+
+
+def test_parts_that_the_text_cites_for_one_model_apply_to_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And to the row of which the paper says them, not to the same parts as the other family's signature."""
+    monkeypatch.setattr(signatures, "shift", lambda *_: np.full(N_PROMPTS, 0.5))
+    monkeypatch.setattr(signatures, "controls", lambda _: ("random_q", "random_k"))
+
+    def read_parts(model: str | None, row: Claim = CANCELS) -> dict[str, Part]:
+        study: Any = SimpleNamespace(paper_model=model)
+        return matching(row, study, None)
+
+    common = set(read_parts(None))
+    assert set(read_parts("gemma3-12b")) - common == {"answer by both"}
+    assert set(read_parts("gemma2-9b")) - common == {"nearer to random"}
+    near: Any = read_parts("gemma2-9b")["nearer to random"]
+    assert set(near.args[1]) == {"random_q", "random_k"}
+    controlled = claim("binding.qk_cancels.controlled")
+    for model in ("gemma2-9b", "gemma3-12b"):
+        assert set(read_parts(model, DOMINANCE)) == set(read_parts(model, controlled)) == common
+
+
+def test_the_reported_signature_names_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measured value is the keys' dR less the query's, and N the number of prompts, not of sets of directions."""
+
+    def shift(study: Any, condition: str, measure: str) -> Any:
+        means = {"q": study.query, "qk": study.both, "k_both": 3.0}
+        return np.full((5, N_PROMPTS), means.get(condition, 0.0)) + np.linspace(-0.1, 0.1, N_PROMPTS)
+
+    for module in (of_signatures, signatures):
+        monkeypatch.setattr(module, "shift", shift)
+    monkeypatch.setattr(conventions, "attention_by_head", lambda study: f"{study.query:.0f} of each head")
+    keys, both = SimpleNamespace(query=0.0, both=3.0), SimpleNamespace(query=3.0, both=0.0)
+    for place in (keys, both):
+        place.paper_model = None
+        place.binding = partial(lambda value, claim: value, place)
+    keys.has_one_kv_head = False
+    keys.procedure = lambda row: builtin_procedure(row.procedure)
+    keys.at_readouts = lambda _: {"here": keys, "there": both}
+    verdict = of_signatures.test_the_signature(claim("binding.signature"), keys)
+    assert verdict.finding == "key-dominated here, matching there"
+    assert verdict.reason.endswith("; here, 0 of each head; there, 3 of each head")
+    assert verdict.measured == pytest.approx(3.0)
+    assert verdict.n == N_PROMPTS

@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import binom
 from statsmodels.stats.multitest import multipletests
 
+from rebinding.paper.claim import Claim
 from rebinding.verdicts import (
     Gate,
     Verdict,
@@ -34,7 +35,7 @@ from rebinding.verdicts import (
 from rebinding.verdicts.effects import effect_outcomes
 from rebinding.verdicts.estimates import estimate, p_below
 from rebinding.verdicts.headline import HeadlineVerdict, headline_verdicts, verdict_of_all
-from rebinding.verdicts.judgement import Judgement, Sentence, in_words, sentences
+from rebinding.verdicts.judgement import Judgement, Sentence, in_words, judgement, sentences
 from tests.report.folders import make_row
 from tests.verdicts.characteristics import rate_is_at_most
 
@@ -148,6 +149,28 @@ def test_a_sentence_with_both_rows_is_judged_twice() -> None:
         Sentence("alone", None, judged[2]),
     )
     assert [sentence.id for sentence in sentences(judged) if sentence.is_judged_twice] == ["twice"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "gate", "expected", "as_expected"),
+    [
+        (R, None, R, True),
+        (R, None, N, False),
+        (INVALID, "group_present", "INVALID (group_present)", True),
+        (INVALID, "group_present", "INVALID (above_chance)", False),
+        (INVALID, "group_present", None, False),  # a row that is only reported must still be valid
+        (N, None, None, True),
+    ],
+)
+def test_expected_verdicts_are_recognised(
+    verdict: str, gate: str | None, expected: str | None, as_expected: bool
+) -> None:
+    judged = judgement(
+        Claim("binding.k_redirects", "Keys redirect.", "section 5", "effect", ("dR",), "mean", "group B"),
+        Verdict("effect", verdict, "as told", gate=gate),
+        model="m", expected=expected, paper=None, design="published", circuit="declared",
+    )  # fmt: skip
+    assert judged.as_expected == as_expected
 
 
 # Headline claims

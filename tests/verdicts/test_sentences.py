@@ -209,6 +209,20 @@ def test_conventions_keep_the_level() -> None:
 # Levels and p-values
 
 
+def test_a_sentence_holds_at_the_full_level_and_is_refuted_at_a_share_of_it() -> None:
+    """What is sure alone is sure together, for all parts would have to err at once. To refute one error is enough."""
+    sure, weak = Leaf(0.97, 0.0, None), Leaf(0.03, 0.0, None)
+    assert all_of("effect", dict.fromkeys("abcd", sure)).outcome == "REPLICATED"
+    assert all_of("effect", {"a": weak}).outcome == "NOT REPLICATED"
+    assert all_of("effect", {"a": weak} | dict.fromkeys("bcd", sure)).outcome == "INCONCLUSIVE"
+
+
+def test_a_sentence_without_parts_is_refused() -> None:
+    for rule in (all_of, any_of, partial(most_of, share=SHARE)):
+        with pytest.raises(ValueError, match="without parts"):
+            rule("effect", {})
+
+
 def test_the_p_value_of_a_sentence_counts_its_parts() -> None:
     """Each of twenty parts is another chance to be refuted by luck."""
     rise: Part = partial(effect, np.ones(30), margin=0.1)

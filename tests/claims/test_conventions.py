@@ -1,43 +1,38 @@
-"""Rows whose readout token may be one of two are judged at both, and refuted where they fail at both."""
+"""Rows that the paper may have judged under any of several conventions: readout tokens, candidates, shared keys. They
+share the level, and a sentence is refuted where it fails under all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from claims import conventions, signatures
+from claims import conventions
 from claims import test_binding as of_binding
-from claims import test_binding_signatures as of_signatures
 from claims import test_roles as of_roles
 from claims.catalogue import Row, catalogue, claim
-from claims.conventions import judge_studies
+from claims.conventions import SHARED_KEYS, judge_candidates, judge_studies, with_shared_keys
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.study.study import Study
-from rebinding.verdicts import Outcome, Verdict, effect, require
+from rebinding.verdicts import Outcome, Verdict, effect, invalid, require
 from rebinding.verdicts.gates import requirement
 
-SIGNATURE = claim("binding.signature")
 LOWERS = claim("roles.a_lowers_content")
 MOVES = claim("roles.b_moves_pointer")
 N_PROMPTS = 6
-PLACE_ROWS: tuple[Row, ...] = tuple(row for row in catalogue() if row.claim.section in ("roles", "binding"))
+BOUNDARY = np.linspace(0.9, 1.1, N_PROMPTS)
+"""Its mean lies on the margin: open at any level."""
 
 
 def study_at(**places: Any) -> Any:
     """Studies at several tokens, each of which knows one number of every prompt."""
     return {name: SimpleNamespace(knows=value) for name, value in places.items()}
-
-
-def judged(claim: Claim, study: Any) -> Verdict:
-    require(requirement("there", study.knows is not None, "nothing is known here"))
-    return effect(study.knows + np.linspace(-0.1, 0.1, N_PROMPTS), margin=1.0, level=claim.level)
 
 
 @pytest.mark.parametrize(
@@ -56,20 +51,24 @@ def judged(claim: Claim, study: Any) -> Verdict:
         ({"here": None, "there": None}, "INVALID", "nothing is known here"),
     ],
 )
-def test_a_row_that_may_be_about_either(knows: Mapping[str, float], outcome: Outcome, reason: str) -> None:
+def test_a_row_that_may_be_about_either_token(knows: Mapping[str, float], outcome: Outcome, reason: str) -> None:
+    def judged(claim: Claim, study: Any) -> Verdict:
+        require(requirement("there", study.knows is not None, "nothing is known here"))
+        return effect(study.knows + BOUNDARY - 1, margin=1.0, level=claim.level)
+
     result = judge_studies(LOWERS, judged, study_at(**knows))
     assert (result.outcome, reason in result.reason) == (outcome, True)
     assert result.gate == ("there" if outcome == "INVALID" else None)
     assert result.unidentified == (outcome == "INCONCLUSIVE" and -3.0 in knows.values())
 
 
-def test_places_share_the_level() -> None:
+def test_tokens_share_the_level() -> None:
     """To be held at one of two tokens takes half of the level each; to be refuted at both, all of it."""
     levels: set[float] = set()
 
     def noting(claim: Claim, study: Any) -> Verdict:
         levels.add(claim.level)
-        return effect(np.linspace(0.9, 1.1, N_PROMPTS), margin=1.0, level=claim.level)
+        return effect(BOUNDARY, margin=1.0, level=claim.level)
 
     for level, places, expected in ((LEVEL, ("here",), {LEVEL}), (LEVEL, ("here", "there"), {LEVEL, LEVEL / 2}),
                                  (0.02, ("here", "there"), {0.02, 0.01})):  # fmt: skip
@@ -78,13 +77,30 @@ def test_places_share_the_level() -> None:
         assert levels == expected
 
 
+@pytest.mark.parametrize(
+    ("row", "levels"), [(MOVES, {LEVEL / 4}), (claim("roles.b_raises_pointer"), {LEVEL / 4, LEVEL})]
+)
+def test_candidates_share_the_level(row: Claim, levels: set[float]) -> None:
+    """One of several conventions is the right one, and nobody knows which: an error on any of them is an error. A
+    sentence is refuted only if it fails under all of them, so there each has the whole level."""
+    calls: set[tuple[str, float]] = set()
+
+    def judge(name: str, level: float) -> Verdict:
+        calls.add((name, level))
+        return effect(BOUNDARY, margin=1.0, level=level)
+
+    names = ("one", "two", "three", "four")
+    judge_candidates(row, judge, names)
+    assert calls == {(name, level) for name in names for level in levels}
+
+
 def test_unknown_conventions_share_the_remaining_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which random direction was printed, and whether heads or examples switch, at either token."""
     levels: list[float] = []
 
     def noting(*_: Any, level: float, **options: Any) -> Verdict:
         levels.append(level)
-        return effect(np.linspace(0.9, 1.1, N_PROMPTS), margin=1.0, level=level)
+        return effect(BOUNDARY, margin=1.0, level=level)
 
     study = SimpleNamespace(
         has_one_kv_head=False,
@@ -108,38 +124,48 @@ def test_unknown_conventions_share_the_remaining_level(monkeypatch: pytest.Monke
     assert min(levels) == pytest.approx(LEVEL / 3), "either token as released, and the text's version at one of them"
 
 
-@pytest.mark.parametrize("row", PLACE_ROWS, ids=lambda row: row.claim.id)
-def test_every_row_of_both_sections_asks_where(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each for its own section's convention, and every part of its sentence at the level that is left to it."""
-    requests: list[str] = []
+class NamedConvention(Exception):
+    """A row asked for the conventions of a section."""
+
+
+def test_every_row_of_both_sections_asks_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each for its own section's convention, before anything is measured."""
 
     class Conventions:
         def __getattr__(self, name: str) -> Any:
-            requests.append(name)
-            raise LookupError
+            raise NamedConvention(name)
 
-    study = Study(*(SimpleNamespace() for _ in range(4)))  # type: ignore[arg-type]  # nothing of them is needed
+    study = Study(*(SimpleNamespace() for _ in range(4)))  # nothing of them is needed
     monkeypatch.setattr(Study, "procedure", lambda study, claim: Conventions())
-    with pytest.raises(LookupError):
-        conventions.judge_row(row.claim, study, row.test)
-    assert requests == ["roles" if row.claim.section == "roles" else "binding"]
+    rows: list[Row] = [row for row in catalogue() if row.claim.section in ("roles", "binding")]
+    assert len(rows) > 50
+    for row in rows:
+        with pytest.raises(NamedConvention, match=f"^{row.claim.section}$"):
+            conventions.judge_row(row.claim, study, row.test)
 
 
-def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shift(study: Any, condition: str, measure: str) -> Any:
-        return {"q": study.knows, "qk": study.both}.get(condition, 3.0) + np.linspace(-0.1, 0.1, N_PROMPTS)
+# Keys of KV groups that all heads share
 
-    monkeypatch.setattr(of_signatures, "shift", shift)
-    monkeypatch.setattr(signatures, "shift", shift)
-    monkeypatch.setattr(conventions, "attention_by_head", lambda study: f"{study.knows:.0f} of each head")
-    keys, matching = SimpleNamespace(knows=0.0, both=3.0), SimpleNamespace(knows=3.0, both=0.0)
-    for case in (keys, matching):
-        case.paper_model = None
-        case.binding = partial(lambda value, claim: value, case)
-    keys.has_one_kv_head = False
-    keys.procedure = lambda claim: builtin_procedure(claim.procedure)
-    keys.at_readouts = lambda claim: {"here": keys, "there": matching}
-    verdict = of_signatures.test_the_signature(SIGNATURE, keys)
-    assert verdict.finding == "key-dominated here, matching there"
-    assert verdict.reason.endswith("; here, 0 of each head; there, 3 of each head")
-    assert verdict.measured == pytest.approx(3.0)
+CANCELS = claim("binding.qk_cancels")
+
+
+@pytest.mark.parametrize(
+    ("n_kv_heads", "scope", "is_said"), [(1, "group", True), (1, "head", False), (2, "group", False)]
+)
+def test_a_row_says_that_all_heads_share_the_edited_keys(n_kv_heads: int, scope: str, is_said: bool) -> None:
+    """Of a model whose lowest layer has no heads. A row that is not judged keeps its reason."""
+    parts = [SimpleNamespace(n_heads=0, n_kv_heads=0), SimpleNamespace(n_heads=4, n_kv_heads=n_kv_heads)]
+    anatomy = SimpleNamespace(parts=parts)
+    study: Any = SimpleNamespace(_model=SimpleNamespace(loaded_model=SimpleNamespace(anatomy=anatomy)))
+    study.has_one_kv_head = Study.has_one_kv_head.fget(study)
+    study.procedure = lambda _: SimpleNamespace(binding=SimpleNamespace(scope=scope))
+    reason = with_shared_keys(CANCELS, Verdict("ordering", "REPLICATED", "the estimate", n=12), study).reason
+    assert reason == (f"the estimate; {SHARED_KEYS}" if is_said else "the estimate")
+    stopped = invalid("ordering", "finite", "not a number")
+    assert with_shared_keys(CANCELS, stopped, study) == stopped
+
+
+def test_the_procedures_differ_in_what_they_edit() -> None:
+    """The published row edits KV groups, the controlled one single heads: the text points from one to the other."""
+    assert builtin_procedure("published").binding.scope == "group"
+    assert builtin_procedure("controlled").binding.scope == "head"
