@@ -1,4 +1,6 @@
-"""Chat forms: explicit strings that equal what the templates of the families give, and no silent way round."""
+"""Chats of many families: the text around a prompt is what the family's template gives, the answer follows it, and no
+way round is silent.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +10,18 @@ import pytest
 from hypothesis import given
 
 from rebinding.task import chat
-from rebinding.task.chat import SYSTEM, PromptError, form_of, wrapping
+from rebinding.task.chat import SYSTEM, PromptError, beginning_of_answer, form_of, wrapping
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder, Prompt, render
-from rebinding.task.text import render_raw
+from rebinding.task.text import PREFILL, render_raw
+from rebinding.task.words import LABELS, OBJECTS
 
+from .chat_families import CHAT_FAMILIES, CHATML, CHATML_SPECIAL, Family, turns
 from .stories import prompts
-from .tokenizers import byte_level, sentence_pieces, word_level
+from .tokenizers import LLAMA_WORDS, byte_level, byte_pairs, sentence_pieces, word_level
 
 CHAT = {"words": word_level(), "bytes": byte_level(), "pieces": sentence_pieces()}
 FORM = {name: form_of(tokenizer) for name, tokenizer in CHAT.items()}
-
-
-def test_the_form_is_read_off_the_vocabulary() -> None:
-    assert FORM == {"words": "template", "bytes": "llama3", "pieces": "gemma"}
-
-
-def test_the_published_strings() -> None:
-    prompt = design().prompt(0)
-    user = render_raw(prompt).text.removesuffix("\n\nAnswer:")
-    assert render(prompt, "gemma").text == (
-        f"<bos><start_of_turn>user\n{SYSTEM}\n\n{user}<end_of_turn>\n<start_of_turn>model\nAnswer:"
-    )
-    assert render(prompt, "llama3").text == (
-        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-        f"Today Date: 26 Jul 2024\n\n{SYSTEM}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{user}<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\nAnswer:"
-    )
 
 
 @given(prompt=prompts())
@@ -54,13 +41,6 @@ def test_a_form_equals_the_familys_template(name: str, prompt: Prompt) -> None:
     )
     assert render(prompt, FORM[name], tokenizer).text == expected
     assert render(prompt, "template", tokenizer).text == expected
-
-
-def test_a_template_that_asks_for_the_day_gets_the_pinned_one() -> None:
-    tokenizer = _with_template(
-        "{{ '<bos>' + strftime_now('%d %B %Y') }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    )
-    assert wrapping("template", tokenizer).prefix == f"<bos>26 July 2024{SYSTEM}"
 
 
 def test_a_template_is_rendered_once_for_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,3 +116,112 @@ def _with_template(template: str | None) -> Any:
     tokenizer = build_tokenizer()
     tokenizer.chat_template = template
     return tokenizer
+
+
+# Families
+
+N_PROMPTS = 60
+"""Enough for every label and nearly every object."""
+
+
+@pytest.fixture(scope="module", params=CHAT_FAMILIES)
+def family(request: pytest.FixtureRequest) -> Family:
+    return CHAT_FAMILIES[request.param]
+
+
+@pytest.fixture(scope="module")
+def encoder(family: Family) -> Encoder:
+    return Encoder(family.make())
+
+
+def test_the_text_around_a_prompt_is_the_familys(family: Family, encoder: Encoder) -> None:
+    assert encoder.form == form_of(encoder.tokenizer) == family.form
+    (encoded,) = encoder.encode([design().prompt(0)])
+    user = render_raw(encoded.prompt).text.removesuffix(f"\n\n{PREFILL}")
+    assert encoded.text == f"{family.prefix}{user}{family.suffix}"
+
+
+def test_every_role_is_the_token_of_its_word(encoder: Encoder) -> None:
+    words: set[str] = set()
+    for encoded in encoder.encode(map(design(split="none").prompt, range(N_PROMPTS))):
+        story, roles = encoded.prompt.story, encoded.roles
+        expected = {"question_box": encoded.prompt.question, "readout": ":", "swap_period": "."}
+        for slot, statement in enumerate(story.contents):
+            expected |= {f"context_box[{slot}]": statement.box, f"context_object[{slot}]": statement.object}
+        decoded = {role: encoder.tokenizer.decode([encoded.ids[roles[role]]]).strip() for role in expected}
+        assert decoded == expected
+        words.update(decoded.values())
+    assert words >= set(LABELS)
+
+
+def test_the_readout_is_the_last_token_and_the_answer_the_next(encoder: Encoder) -> None:
+    """Every object is one token behind a whole prompt, and a token of its own."""
+    (encoded,) = encoder.encode([design().prompt(0)])
+    assert encoded.roles["readout"] == len(encoded.ids) - 1
+    for word, token in zip(OBJECTS, encoder.answer_tokens(OBJECTS), strict=True):
+        ids = encoder.tokenizer(f"{encoded.text} {word}", add_special_tokens=False)["input_ids"]
+        assert ids == [*encoded.ids, token]
+
+
+def test_raw_prompts_begin_as_the_tokenizer_begins_a_text(encoder: Encoder) -> None:
+    raw = Encoder(encoder.tokenizer, "raw")
+    (encoded,) = raw.encode([design().prompt(0)])
+    assert list(encoded.ids) == encoder.tokenizer(render_raw(encoded.prompt).text)["input_ids"]
+
+
+def test_a_chat_tokenizer_that_lost_its_template_is_refused() -> None:
+    with pytest.raises(PromptError, match=r"but tokens of a chat \(<\|im_start\|>\).*chat_template.jinja.*form='raw'"):
+        form_of(byte_pairs(CHATML_SPECIAL))
+
+
+def test_one_of_several_templates_has_to_be_the_default() -> None:
+    tokenizer = byte_pairs(CHATML_SPECIAL)
+    template = turns(CHATML, r"<|im_start|>assistant\n")
+    tokenizer.chat_template = {"default": template, "tools": "{{ messages }}"}
+    assert wrapping(form_of(tokenizer), tokenizer).suffix == "<|im_end|>\n<|im_start|>assistant\nAnswer:"
+    tokenizer.chat_template = {"rag": template, "tools": "{{ messages }}"}
+    with pytest.raises(PromptError, match="none of this tokenizer's chat templates is the default; keep one of them"):
+        form_of(tokenizer)
+
+
+BEGINNINGS = {
+    "alike": ("<user>?<model>", "<user>?<model>", "<user>?<model>"),
+    "a line break only for generation": ("<model>\n", "<model>", "<model>\n"),
+    "a blank only in the turn": ("[/INST]", "[/INST] ", "[/INST] "),
+    "a channel only in the turn": ("<model>", "<model><final>", "<model><final>"),
+    "an empty thought": ("<model>\n<think></think>\n", "<model>\n", "<model>\n<think></think>\n"),
+    "an open thought": ("<model>\n<think>\n", "<model>\n", "<model>\n<think>\n\n</think>\n\n"),
+    "an open thought of another kind": ("<model>[THINK]", "<model>", "<model>[THINK]\n\n[/THINK]\n\n"),
+    "a thought and more": ("<model><think></think><plan>", "<model>", None),
+    "other headers": ("<model>", "<assistant>", None),
+}
+
+
+@pytest.mark.parametrize(("generation", "turn", "beginning"), BEGINNINGS.values(), ids=BEGINNINGS)
+def test_an_answer_follows_the_longer_beginning(generation: str, turn: str, beginning: str | None) -> None:
+    assert beginning_of_answer(generation, turn) == beginning
+
+
+def test_templates_are_told_not_to_ask_for_a_thought() -> None:
+    asking = "{{ 'Think first. ' if enable_thinking | default(true) or thinking | default(true) }}"
+    tokenizer = byte_pairs((), template=turns("TEXT", "", first=asking))
+    assert wrapping("template", tokenizer).prefix == SYSTEM
+
+
+@pytest.mark.parametrize("generation", [r"<|im_start|>assistant\n<plan>\n", r"<|im_start|>tutor\n"])
+def test_a_prompt_that_begins_an_answer_in_an_unknown_way_is_refused(generation: str) -> None:
+    tokenizer = byte_pairs(CHATML_SPECIAL, words=LLAMA_WORDS, template=turns(CHATML, generation))
+    with pytest.raises(PromptError, match=r"begins an answer in two ways: a prompt ends with .*pass form='raw'"):
+        Encoder(tokenizer)
+
+
+def test_a_date_is_written_in_the_format_that_the_template_wants() -> None:
+    dates = {"%d %b %Y": "26 Jul 2024", "%Y-%m-%d": "2024-07-26", "%A, %B %-d, %y": "Friday, July 26, 24"}
+    for format, date in dates.items():
+        assert wrapping("template", byte_pairs((), template=_dated(format))).prefix.startswith(f"<{date}>")
+    with pytest.raises(PromptError, match=r"it asks for a date as %d %Q.*pass form='raw'"):
+        Encoder(byte_pairs((), template=_dated("%d %Q")))
+
+
+def _dated(format: str) -> str:
+    return turns("TEXT", "", first=f"{{{{ '<' + strftime_now('{format}') + '>' }}}}")
