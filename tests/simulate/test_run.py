@@ -1,13 +1,20 @@
-"""Simulated runs of pytest: verdicts of the row's own test and gates are counted, in one process and in several."""
+"""Simulated runs of pytest: options, verdicts counted in one process and in several, and the stopping rule."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from fixtures.dry_runs import Simulation, check_simulation, simulation_of
+from rebinding.simulate.rates import interval, is_settled, looks, n_for_power, sufficient_n
+from rebinding.study.options import Options
+from rebinding.verdicts import Verdict
 from tests.claims.run_claims import assert_ok
 from tests.claims.run_claims import run as run_claims
 
@@ -160,3 +167,135 @@ def test_workers_count_what_one_process_counts(tmp_path: Path) -> None:
     assert len({json.dumps(row, sort_keys=True) for row in first.values()}) > 1
     page = (tmp_path / "one" / "power.md").read_text("utf-8")
     assert page == (tmp_path / "two" / "power.md").read_text("utf-8")
+
+
+def options_of(simulate: tuple[str, ...] = ("paper",), **values: Any) -> Options:
+    """The options of a simulated run; `every_token=True` stands for `--every-token`."""
+    return Options(simulate=simulate, **values)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"runs": 0}, "--runs 0: give 1 or more"),
+        ({"seed": -1}, "--seed -1: give 0 or more"),
+        ({"spread": (2.0, 0.0)}, "--spread 0: give a finite factor above 0"),
+        ({"spread": (float("inf"),)}, "--spread inf: give a finite factor above 0"),
+        ({"circuit": "discovered"}, "--circuit discovered and --simulate: the paper's own circuit is simulated"),
+        ({"device": "cuda"}, "--device cuda and --simulate: no model runs"),
+        ({"dtype": "float32"}, "--dtype float32 and --simulate"),
+        ({"remote": True}, "--remote and --simulate"),
+        ({"engine": "ray"}, "--engine ray and --simulate: nothing is computed by workers"),
+        ({"workers": 2}, "--workers 2 and --simulate"),
+        ({"store": "there"}, "--store there and --simulate: simulated evidence is not saved"),
+        ({"every_token": True}, "--every-token and --simulate"),
+        ({"strict_verdicts": True}, "--strict-verdicts and --simulate"),
+        ({"planted": "all"}, "--planted all and --simulate: only models of the paper"),
+        ({"model": ("gemma2-9b", "planted:pointer")}, "--model 'planted:pointer' and --simulate"),
+        ({"model": ("gemma2-9b=folder",)}, "gemma2-9b, gemma3-12b, llama3.2-3b, llama3.1-8b"),
+        ({"simulate": (), "runs": 3}, "--runs belongs to simulated runs"),
+        ({"simulate": ("rival",), "spread": (2.0,)}, "--spread is about the world in which the paper is right"),
+        ({"simulate": (), "seed": 0}, "--seed belongs to simulated runs"),
+        ({"simulate": (), "spread": (2.0,)}, "--spread belongs to simulated runs"),
+    ],
+    ids=str,
+)
+def test_contradicting_options_of_a_simulation_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(pytest.UsageError) as refused:
+        check_simulation(options_of(**options))
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"model": ("gemma2-9b",), "runs": 3, "seed": 4}, {"simulate": ()}], ids=str)
+def test_other_options_of_a_simulation_are_accepted(options: dict[str, Any]) -> None:
+    check_simulation(options_of(**options))
+
+
+def test_worlds_have_an_order_and_samples_have_seeds() -> None:
+    simulation = simulation_of(options_of(simulate=("rival", "paper", "rival"), runs=3, seed=5))
+    assert simulation == Simulation(("paper", "rival"), 3, 5)
+    samples = [(run.world.name, run.seed) for run in simulation.samples("rival", "gemma2-9b")]
+    assert samples == [("rival", seed) for seed in (5, 6, 7)]
+
+
+def test_a_factor_multiplies_every_declared_spread() -> None:
+    """What follows from printed numbers (how far margins spread) stays as it is."""
+    simulation = simulation_of(options_of(spread=(2.0,), runs=60))
+    default = next(simulation.samples("paper", "gemma2-9b")).world
+    (wide, *narrower) = [run.world for run in simulation.samples_at_spread(2.0, "gemma2-9b")]
+    assert wide.spreads == {name: 2 * value for name, value in default.spreads.items()}
+    assert wide.means == default.means
+    assert len(narrower) == 49
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"), [(1, (1,)), (25, (25,)), (26, (25, 26)), (50, (25, 50)), (200, (25, 50, 100, 200))]
+)
+def test_looks_double_and_end_with_the_last_sample(runs: int, expected: tuple[int, ...]) -> None:
+    assert looks(runs) == expected
+
+
+def test_the_interval_of_a_single_look_is_that_of_clopper_and_pearson() -> None:
+    """Its ends are known in closed form where all or none of the runs come out right: 0.025^(1/n)."""
+    low, high = interval(20, 20)
+    assert (low, high) == (pytest.approx(0.025 ** (1 / 20)), 1.0)
+    assert interval(0, 20)[1] == pytest.approx(1 - 0.025 ** (1 / 20))
+    assert interval(0, 0) == (0.0, 1.0)
+
+
+def test_more_looks_make_wider_intervals() -> None:
+    single, four = interval(45, 50), interval(45, 50, n_looks=4)
+    assert four[0] < single[0] < 0.9 < single[1] < four[1]
+
+
+@pytest.mark.parametrize(
+    ("count", "runs", "target", "settled"),
+    [
+        (25, 25, 0.8, True),
+        (24, 25, 0.8, False),
+        (25, 25, 0.9, False),
+        (50, 50, 0.9, True),
+        (0, 25, 0.8, True),
+        (20, 25, 0.8, False),
+        (26, 26, 0.8, False),  # no look after so many
+        (160, 200, 0.8, True),  # the last one
+    ],
+)
+def test_a_row_ends_at_a_look_at_which_its_share_is_sure(count: int, runs: int, target: float, settled: bool) -> None:
+    assert is_settled(count, runs, planned=200, target=target) == settled
+
+
+@pytest.mark.parametrize("share", [0.6, 0.8, 0.9])
+def test_the_true_share_is_within_the_interval_of_the_look_that_ended_a_row(share: float) -> None:
+    """Of 2000 rows with a known share at most 5 % may miss it: 100, and 4 standard errors more by luck."""
+    dice, n_missed = np.random.default_rng(5), 0
+    for _ in range(2000):
+        right = np.cumsum(dice.random(200) < share)
+        ends = next(n for n in looks(200) if is_settled(int(right[n - 1]), n, 200, 0.8))
+        low, high = interval(int(right[ends - 1]), ends, len(looks(200)))
+        n_missed += not low <= share <= high
+    assert n_missed <= 100 + 4 * np.sqrt(2000 * 0.05 * 0.95)
+
+
+def test_what_suffices_in_a_run() -> None:
+    assert sufficient_n(Verdict("effect", "REPLICATED", ""), 300) == 300
+    assert sufficient_n(Verdict("effect", "INCONCLUSIVE", "", needed_n=700), 300) == 700
+    assert sufficient_n(Verdict("effect", "INCONCLUSIVE", ""), 300) is None
+    assert sufficient_n(Verdict("value", "INCONCLUSIVE", "", needed_n=700, unidentified=True), 300) is None
+    assert sufficient_n(Verdict("effect", "NOT REPLICATED", ""), 300) is None
+
+
+@pytest.mark.parametrize(
+    ("sufficient", "outcomes", "expected"),
+    [
+        ([300] * 4 + [900], {"REPLICATED": 4, "INCONCLUSIVE": 1}, 300),
+        ([300] * 2 + [500, 700, 900], {"REPLICATED": 2, "INCONCLUSIVE": 3}, 700),
+        ([300] * 3 + [None, None], {"REPLICATED": 3, "INCONCLUSIVE": 2}, None),
+        ([500] * 9 + [None], {"INCONCLUSIVE": 9, "NOT REPLICATED": 1}, None),
+        ([], {}, None),
+    ],
+)
+def test_four_of_five_runs_must_have_enough(
+    sufficient: list[int | None], outcomes: dict[str, int], expected: int | None
+) -> None:
+    assert n_for_power(sufficient, Counter(outcomes)) == expected
