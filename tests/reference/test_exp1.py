@@ -57,7 +57,7 @@ def test_logits_equal_the_pack(pack: Pack, agrees: Agrees) -> None:
     for entry in entries:
         tokens = token_batch(pack.prompts(entry["design"], [entry["id"]]))
         (logits,) = pack.surgeon.run(pack.surgeon.record(tokens), [], [Read("logits", at=range(tokens.shape[1]))])
-        agrees("forward", logits[0, -1], entry["logits_at_colon"], absolute=RAW)
+        agrees("forward", logits[0, -1].numpy(), entry["logits_at_colon"], absolute=RAW)
         first, second = logits[0].topk(2).values.unbind(dim=-1)  # (token,)
         clear = first - second > 2 * RAW
         assert clear.float().mean() > 0.9
