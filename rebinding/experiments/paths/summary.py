@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from warnings import warn
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 from scipy.special import stdtr
@@ -31,7 +32,6 @@ from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.procedure import CircuitConventions
 from rebinding.task.designs import Design
 from rebinding.task.prompts import Stratum, numbered, spread
-from rebinding.verdicts.estimates import Array
 
 Scale: TypeAlias = Literal["probability", "logit"]
 """The scale of a head's score. `probability`: (p_patch - p_orig) / p_orig, as published. `logit`: the drop of the
@@ -48,6 +48,8 @@ ERROR = 0.05
 TINY = 1e-3
 """Below this probability of the answer, a relative change says more about the denominator than about the head."""
 RESAMPLES = 20
+Array: TypeAlias = npt.NDArray[np.float64]
+"""Not that of `rebinding.verdicts`: discovery imports this file, and evidence does not depend on rules."""
 
 
 class TinyProbabilities(UserWarning):
