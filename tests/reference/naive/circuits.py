@@ -63,7 +63,8 @@ def _measured(logits: Tensor, record: Record, form: str) -> dict[str, float]:
     by_word = {word: {record[field][word] for field in FORMS[form]} for word in record["state_after_swap"].values()}
     answer = by_word.pop(record["answer"])
     scores = answer_scores(logits, answer, set().union(*by_word.values()))
-    return {**scores, "hit": int(scores["margin"] > 0), "prob": scores.pop("probability")}
+    probability = scores.pop("probability")
+    return {**scores, "hit": int(scores["margin"] > 0), "prob": probability}
 
 
 def selected(scores: Mapping[str, Entry], k: Mapping[str, int], roles: Mapping[str, str], ids: Sequence[int]) -> Entry:
