@@ -188,8 +188,8 @@ def to_tensor(value: Any) -> Tensor:
         return torch.as_tensor(value, dtype=torch.float32)
     except (TypeError, ValueError, RuntimeError):
         raise SurgeryError(
-            f"value must be a number, a tensor or a Recording; got a {type(value).__name__}. (A value that is a "
-            "Recording is for runs of another one: recording.run.)"
+            f"value must be a number or a tensor (in runs of a rebinding.Recording, also a Recording); got a "
+            f"{type(value).__name__}"
         ) from None
 
 

@@ -11,7 +11,7 @@ positions, width; sites without heads drop that axis.
 |---|---|---|---|
 | `resid` | - | hidden | input of a layer; layer 0 is the (scaled) embedding, `n_layers` the final norm's input |
 | `q` | query heads | head_dim | output of the query projection, before any norm and before RoPE |
-| `k`, `v` | KV heads (`scope="group"`) or query heads (`scope="head"`, edits only) | head_dim | raw projections |
+| `k`, `v` | KV heads (`scope="group"`) or query heads (`scope="head"`, own copies) | head_dim | raw projections |
 | `q_rot` | query heads | head_dim | query after norm and RoPE |
 | `k_rot`, `v_seen` | query heads | head_dim | key after norm and RoPE, value: the copy that one query head sees |
 | `scores` | query heads | keys | what enters the softmax: scaled, soft-capped, masked |

@@ -156,7 +156,7 @@ def _repeated(read: LayerRead, copies: int, n: int) -> LayerRead:
 
 
 def _for_copies(reduce: Reduce | None, copies: int, n: int) -> Reduce | None:
-    """A reduction that is told rows of the batch, from one that knows rows of the prompts."""
+    """A reduction for the rows of all copies, from one for the rows of the prompts."""
     if reduce is None or copies == 1:
         return reduce
     if isinstance(reduce, LogitsOf):

@@ -131,8 +131,8 @@ def test_discovery_at_roles_is_that_of_the_command(planted: rebinding.Model, pai
     own = planted.story_pairs(rebinding.design("partner_second", planted), 24)
     circuit = rebinding.discover(planted, own)
     bench = Workbench(planted.loaded)
-    drawn = bench.prompts.draw(bench.prompts.design("partner_second"), range(24), ("noise", "independent"))
-    scored = to_noise_pairs(bench.prompts.encoder, bench.prompts.encode(drawn))
+    request = bench.prompts.draw(bench.prompts.design("partner_second"), range(24), ("noise", "independent"))
+    scored = to_noise_pairs(bench.prompts.encoder, bench.prompts.encode(request))
     assert circuit == discover_by_stages(planted.surgeon, scored).circuit
     assert set(circuit.groups) == set("ABCDE")
     with_partner = pairs.having("swap_partner", "context_partner")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from tests.everyday import sampled
 TOLERANCE = 1e-5
 """Weights are float64, but norms, softmaxes and rotations of the library are float32 inside: a few units of 1.2e-7 of
 values up to ten."""
+
+READ = Read("logits")
 
 
 def close(actual: Tensor, expected: Tensor) -> bool:
@@ -157,7 +160,7 @@ def test_errors_say_what_to_do() -> None:
         ),
         (lambda: Edit("k", 0.0, at="early", head=(0, 2), scope="group"), "KV heads 0 to 1"),
         (lambda: Edit("z", torch.zeros(2, 3, 1, HEAD_DIM), at="early", head=(0, 0)), r"takes \(row, width\)"),
-        (lambda: Edit("z", "0", at="early", head=(0, 0)), "a number, a tensor or a Recording; got a str"),
+        (lambda: Edit("z", "0", at="early", head=(0, 0)), "value must be a number or a tensor.*got a str"),
         (lambda: Edit("z", 0.0, at=[], head=(0, 0)), "at is an empty list"),
         (lambda: Edit("z", 0.0, at=1.5, head=(0, 0)), "positions must be integers.*got 1.5"),
         (lambda: Edit("resid", 0.0, at=1, layer="2"), "layer must be an integer"),
@@ -199,6 +202,52 @@ def test_errors_say_what_to_do() -> None:
             call()
     with pytest.raises(ValueError, match="have no answers"):
         model.record(model.prompts([[5, 6, 7]])).read(Read("answers"))
+
+
+@pytest.mark.parametrize("site", ["z", "pattern"])
+def test_rows_are_the_prompts_that_are_edited(site: Any) -> None:
+    """The other prompt runs unedited; positions and values are those of the prompts that are named."""
+    model = model_of()
+    recording, noise = model.record(prompts_of(model)), model.record(prompts_of(model, first=2))
+    value = noise if site == "z" else 0.25
+    (clean,), (both,) = recording.read(READ), recording.run(Edit(site, value, at="middle", head=(1, 5)), READ)
+    for row in (0, 1):
+        (edited,) = recording.run(Edit(site, value, at="middle", head=(1, 5), rows=[row]), READ)
+        assert close(edited[row], both[row])
+        assert close(edited[1 - row], clean[1 - row])
+        assert not close(both[row], clean[row])
+
+
+def test_masks_and_tables_say_where_each_prompt_is_edited() -> None:
+    """Early in one prompt and at the middle of the other, other heads: as two edits, a masked one, and by tables."""
+    model = model_of()
+    recording = model.record(prompts_of(model))
+    first, second = (Edit("z", 0.0, at=at, head=(2, 5), rows=[row]) for row, at in enumerate(("early", "middle")))
+    (expected,) = recording.run([first, second], READ)
+    mask = torch.tensor([[True, False], [False, True]])  # (prompt, position)
+    (masked,) = recording.run(Edit("z", 0.0, at=["early", "middle"], head=(2, 5), where=mask), READ)
+    (by_table,) = recording.run(Edit("z", 0.0, at=torch.tensor([[3], [7]]), head=[(2, 5)]), READ)
+    assert close(masked, expected)
+    assert close(by_table, expected)
+    assert not close(recording.run(first, READ, allow_noop=True)[0][1], expected[1])
+    heads = torch.tensor([[[2, 5]], [[2, 1]]])  # (prompt, head, 2)
+    (by_heads,) = recording.run(Edit("z", 0.0, at=["early"], head=heads), READ)
+    others = [Edit("z", 0.0, at="early", head=(2, head), rows=[row]) for row, head in enumerate((5, 1))]
+    assert close(by_heads, recording.run(others, READ)[0])
+    assert not close(by_heads[1], recording.run(Edit("z", 0.0, at="early", head=(2, 5)), READ)[0][1])
+    with pytest.raises(SurgeryError, match="two edits of one run write 'z'"):
+        recording.run([first, Edit("z", 1.0, at="early", head=(2, 5), rows=[0])], READ)
+
+
+def test_logits_are_reduced_and_edited() -> None:
+    model = model_of()
+    recording = model.record(prompts_of(model))
+    (logits,) = recording.read(READ)
+    (reduced,) = recording.read(Read("logits", reduce=lambda values, rows: values[:, 0, :2] + rows[:, None]))
+    assert close(reduced, logits[:, :2] + torch.arange(2)[:, None])
+    raised, answers = recording.run(Edit("logits", 3.0, at="readout", mode="add"), READ, Read("answers"))
+    assert close(raised, logits + 3)
+    assert close(answers, raised.gather(1, recording.prompts.candidates()))
 
 
 def test_two_edits_of_one_place_are_refused() -> None:

@@ -61,10 +61,10 @@ def change(evidence: Mapping[str, Evidence], kind: str, row: int, column: str, b
 
 
 def test_true_evidence_is_not_accused(evidence: Mapping[str, Evidence], bench: Workbench) -> None:
-    drawn = draw(evidence, 40, seed=0)
-    assert {row.name for row in drawn} == {name for name, piece in evidence.items() if is_comparable(piece)}
-    compared = list(recheck(evidence, drawn, "float32", lambda request: bench))
-    assert [result.drawn for result in compared] == drawn
+    sample = draw(evidence, 40, seed=0)
+    assert {row.name for row in sample} == {name for name, piece in evidence.items() if is_comparable(piece)}
+    compared = list(recheck(evidence, sample, "float32", lambda request: bench))
+    assert [result.drawn for result in compared] == sample
     assert not any(result.is_false or result.part_false for result in compared)
     parts = {result.part_rows for result in compared if result.drawn.name.startswith("paths")}
     total = next(len(piece.rows) for piece in evidence.values() if piece.experiment == "paths")

@@ -38,9 +38,9 @@ def test_every_class_of_requests_is_in_the_table_once() -> None:
 def test_tables_have_the_same_names() -> None:
     assert SIMULATORS.keys() | LEFT_OUT.keys() == NAMES
     assert not SIMULATORS.keys() & LEFT_OUT.keys()
-    drawn = {use.kind.name for spec in FIGURES for use in spec.uses}
-    assert len(drawn) > 5
-    assert drawn <= NAMES
+    kinds = {use.kind.name for spec in FIGURES for use in spec.uses}
+    assert len(kinds) > 5
+    assert kinds <= NAMES
     assert {*NOISE, *BRANCHING, *(kind.KIND.name for kind in NOT_COSTED)} <= NAMES
 
 

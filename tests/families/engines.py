@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery import Edit, Read, RecordedRun, TorchSurgeon, derive
-from rebinding.surgery.sites import HEADLESS, KEYED, Site
+from rebinding.surgery.sites import HEADLESS, KEYED, Mode, Site
 from tests.arithmetic.rounding import rounding
 from tests.families.hooks import run_with_hooks
 from tests.families.models import LENGTH, N_HEADS, PROMPTS, VOCABULARY, Family, RandomModel, reference_model
@@ -124,7 +124,8 @@ def make_batch(family: Family, cell: Cell, *, is_windowed: bool, has_reused: boo
     edits: list[Edit] = []
     for number, layer in enumerate(layers):
         rows = [4 * number + i for i in range(4)]
-        for mode, pair in (("set", rows[:2]), ("add", rows[2:])):
+        halves: list[tuple[Mode, list[int]]] = [("set", rows[:2]), ("add", rows[2:])]
+        for mode, pair in halves:
             edits.append(_edit(table, cell, layer, first, dice, rows=pair, mode=mode, n_positions=3))
         edits.append(_edit(table, cell, layer, first, dice, rows=[last_row], mode="add", n_positions=1))
     reads = [Read("resid", at=range(first, LENGTH), layer=len(table.layers))]
@@ -166,7 +167,7 @@ def _edit(
     dice: torch.Generator,
     *,
     rows: list[int],
-    mode: str,
+    mode: Mode,
     n_positions: int,
 ) -> Edit:
     def draw(count: int, start: int, stop: int) -> Tensor:
@@ -187,7 +188,7 @@ def _edit(
         value,
         at=positions,
         rows=rows,
-        mode=mode,  # type: ignore[arg-type]
+        mode=mode,
         where=where,
         **place(cell.site, layer, heads, scope=cell.scope),
     )

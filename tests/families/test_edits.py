@@ -96,7 +96,7 @@ AT = 8
 """The token at which senders send and receivers listen."""
 COMPONENTS: tuple[tuple[Site, Scope | None], ...] = (
     ("q", None),
-    *((site, scope) for site in ("k", "v") for scope in ("group", "head")),  # type: ignore[misc]
+    *((site, scope) for site in ("k", "v") for scope in ("group", "head")),
 )
 
 

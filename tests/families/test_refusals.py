@@ -11,7 +11,7 @@ from rebinding.surgery import Edit, NothingEdited, Read, SurgeryError
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import HEADLESS, SITES, Site
 from tests.families.engines import make_surgeon
-from tests.families.models import LENGTH, RandomModel
+from tests.families.models import LENGTH, Family, RandomModel
 from tests.surgery.small_edits import place
 
 WITH_HEADS = [site for site in SITES if site not in HEADLESS]
@@ -20,13 +20,13 @@ LAST = Read("logits", at=[LENGTH - 1])
 
 @pytest.mark.parametrize("site", WITH_HEADS)
 @pytest.mark.parametrize("family", ["qwen3_next", "qwen3_5_text"])
-def test_layers_without_heads_have_no_sites_of_heads(family: str, site: Site) -> None:
+def test_layers_without_heads_have_no_sites_of_heads(family: Family, site: Site) -> None:
     """Layer 2 mixes tokens by a state; layers 1 and 4 have heads."""
-    surgeon, recording = make_surgeon(RandomModel(family))  # type: ignore[arg-type]
+    surgeon, recording = make_surgeon(RandomModel(family))
     assert {layer for layer, _ in surgeon.anatomy.heads} == {1, 4}
     nnsight_surgeon = NNsightSurgeon(surgeon.model, surgeon.anatomy)
     width = LENGTH if site in ("scores", "pattern") else 10
-    edit = Edit(site, torch.ones(width), at=[6], **place(site, 2, [0]))  # type: ignore[arg-type]
+    edit = Edit(site, torch.ones(width), at=[6], **place(site, 2, [0]))
     read = Read(site, at=[6], **place(site, 2, [0]))
     for any_surgeon, prompts in ((surgeon, recording), (nnsight_surgeon, nnsight_surgeon.record(recording.tokens))):
         with pytest.raises(SurgeryError, match="layer 2 has no attention heads"):

@@ -49,8 +49,8 @@ def find_groups(bench: Workbench, circuit: Circuit) -> Callable[..., Groups]:
 
     def find(name: str, noise: str, stages: Sequence[Stage] = PAPER, n: int = 18) -> Groups:
         top_k = ",".join(str(sizes[stage.group]) for stage in stages)
-        drawn = bench.prompts.draw(design(name), range(n), ("noise", noise))  # type: ignore[arg-type]  # a test parameter
-        pairs = to_noise_pairs(bench.prompts.encoder, bench.prompts.encode(drawn))
+        request = bench.prompts.draw(design(name), range(n), ("noise", noise))  # type: ignore[arg-type]  # a test parameter
+        pairs = to_noise_pairs(bench.prompts.encoder, bench.prompts.encode(request))
         settings = PathSettings("all", "head")
         return groups_of(discover(bench.surgeon, pairs, with_top_k(tuple(stages), top_k), settings=settings).circuit)
 

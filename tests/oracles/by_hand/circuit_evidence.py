@@ -31,7 +31,7 @@ from tests.oracles.by_hand.compare import (
     sure,
     torn,
 )
-from tests.reference.naive.edits import ablated, answer_scores, head_value, heard, mean_outputs, sent
+from tests.reference.naive.edits import ablated, answer_scores, head_value, mean_outputs, receiver_logits, sender_puts
 from tests.reference.naive.plain_model import Plain, Put, Site
 
 Heads: TypeAlias = Collection[CircuitHead]
@@ -230,10 +230,14 @@ def recompute_paths(plain: Plain, prompts: Stories, request: Any, rows: pd.DataF
         clean, noise = encoded.prompts[place], encoded.counterfactuals[place]
         layer, head, sender = int(row["layer"]), int(row["head"]), request.stage.sender
         new, old = (head_value(plain, "z", side.ids, (layer, head), side.roles[sender]) for side in (noise, clean))
-        send = sent(plain, clean.ids, (layer, head), clean.roles[sender], new, frozen=request.settings.frozen != "none")
+        send = sender_puts(
+            plain, clean.ids, (layer, head), clean.roles[sender], new, frozen=request.settings.frozen != "none"
+        )
         stage, shared = request.stage, request.settings.scope == "group"
         at = clean.roles[stage.at] if stage.component else None
-        (after,) = heard(plain, clean.ids, [send], stage.component or (), request.receivers, at, shared=shared)
+        (after,) = receiver_logits(
+            plain, clean.ids, [send], stage.component or (), request.receivers, at, shared=shared
+        )
         before = plain.answer(clean.ids)
         values = {
             **_lead(prompts, clean, before, "orig"),

@@ -78,12 +78,12 @@ def broken_link(dice: Random, path: Path) -> None:
     path.symlink_to(path.parents[2] / "nowhere")
 
 
-def damage(harm: Callable[[Random, Path], None], *, beside: bool = False) -> Inflict:
+def damage(harm: Callable[[Random, Path], None], *, of_note: bool = False) -> Inflict:
     """Of a shard, or of the note beside it."""
 
     def inflict(dice: Random, root: Path) -> list[Path]:
         path = dice.choice(shards(root))
-        harm(dice, note(path) if beside else path)
+        harm(dice, note(path) if of_note else path)
         return [path]
 
     return inflict
@@ -195,13 +195,13 @@ DAMAGES: Mapping[str, Inflict] = {
     "shard: a link out of the store": damage(link),
     "shard: a link to nowhere": damage(broken_link),
     "shard: a pipe instead": damage(pipe),
-    "note: bits flipped": damage(flipped, beside=True),
-    "note: cut short": damage(cut, beside=True),
-    "note: emptied": damage(emptied, beside=True),
-    "note: removed": damage(removed, beside=True),
-    "note: may not be read": damage(locked, beside=True),
-    "note: a folder instead": damage(folder, beside=True),
-    "note: a link out of the store": damage(link, beside=True),
+    "note: bits flipped": damage(flipped, of_note=True),
+    "note: cut short": damage(cut, of_note=True),
+    "note: emptied": damage(emptied, of_note=True),
+    "note: removed": damage(removed, of_note=True),
+    "note: may not be read": damage(locked, of_note=True),
+    "note: a folder instead": damage(folder, of_note=True),
+    "note: a link out of the store": damage(link, of_note=True),
     "two shards exchanged": exchanged(with_note=False),
     "two shards exchanged with their notes": exchanged(with_note=True),
     "sealed: another schema": rewritten(lambda fields: {**fields, "schema": 99}),

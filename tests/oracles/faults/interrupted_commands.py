@@ -157,7 +157,7 @@ def run(command: Command, folder: Path, before: Callable[[], object] = lambda: N
         return command.start(folder / "store", folder / "out")
 
     code, text = run_in_child(act)
-    return {"code": code, "said": text}
+    return {"code": code, "output": text}
 
 
 def laid(command: Command, folder: Path) -> Path:

@@ -36,12 +36,12 @@ def outcomes_at(moments: Sequence[str], name: str, act: str, folder: Path) -> li
     baseline = outcomes.pop("undisturbed")
     assert list(outcomes) == list(moments)
     for moment, outcome in outcomes.items():
-        said = outcome["said"]
-        assert not [word for word in ("Traceback", "KeyboardInterrupt", "INTERNALERROR") if word in said], said
+        output = outcome["output"]
+        assert not [word for word in ("Traceback", "KeyboardInterrupt", "INTERNALERROR") if word in output], output
         assert not outcome["parts"]
         assert not outcome["other"], "the store has something that an undisturbed run does not leave"
         assert len(outcome["old"]) == len(baseline["new"]) or moment in LAST_MOMENTS
-        assert outcome["again"]["code"] == 0, outcome["again"]["said"]
+        assert outcome["again"]["code"] == 0, outcome["again"]["output"]
         assert outcome["same"]
         assert outcome["new"] == baseline["new"]
     return list(outcomes.items())
@@ -57,10 +57,10 @@ def outcomes_at(moments: Sequence[str], name: str, act: str, folder: Path) -> li
 def test_ctrl_c_leaves_one_line_and_the_command_continues(name: str, moments: tuple[str, ...], tmp_path: Path) -> None:
     message = MESSAGES[name].format(store=tmp_path / "tried" / "store")
     for moment, outcome in outcomes_at(moments, name, "interrupt", tmp_path):
-        said = outcome["said"]
-        assert outcome["code"] == 2, said
-        assert said.count("interrupted") == said.count(message) == 1, said
-        assert ".py" not in said, said
+        output = outcome["output"]
+        assert outcome["code"] == 2, output
+        assert output.count("interrupted") == output.count(message) == 1, output
+        assert ".py" not in output, output
         assert bool(outcome["kept"]) == (moment not in FIRST_MOMENTS)
 
 
@@ -71,8 +71,8 @@ def test_ctrl_c_leaves_one_line_and_the_command_continues(name: str, moments: tu
 def test_a_full_disk_is_reported_and_the_command_continues(name: str, moments: tuple[str, ...], tmp_path: Path) -> None:
     out, store = tmp_path / "tried" / "out", tmp_path / "tried" / "store"
     for moment, outcome in outcomes_at(moments, name, "fill_disk", tmp_path):
-        said = outcome["said"]
-        assert outcome["code"] == FULL_DISK_CODES[name], said
-        assert said.count(FULL_DISK_MESSAGES[name].format(out=out)) == 1, said
-        assert (f"evidence cannot be stored in {store}" in said) == (moment == "keeping")
+        output = outcome["output"]
+        assert outcome["code"] == FULL_DISK_CODES[name], output
+        assert output.count(FULL_DISK_MESSAGES[name].format(out=out)) == 1, output
+        assert (f"evidence cannot be stored in {store}" in output) == (moment == "keeping")
         assert outcome["kept"]

@@ -1,4 +1,4 @@
-"""Random faults: places, draws, the map of calls, which tests are asked in which order, and who was first to fail."""
+"""Random faults: places, draws, the map of calls, which tests are tried in which order, and who was first to fail."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def test_a_fault_keeps_its_key_when_other_lines_change() -> None:
 
 def test_a_draw_has_a_share_of_every_package_and_one_fault_a_place() -> None:
     faults = find_faults(ROOT)
-    drawn = draw_faults(faults, 300, 0)
-    counts = Counter(fault.package for fault in drawn)
+    sample = draw_faults(faults, 300, 0)
+    counts = Counter(fault.package for fault in sample)
     assert set(counts) == set(PACKAGES)
     assert min(counts.values()) == FEWEST
-    assert len({(fault.file, fault.start) for fault in drawn}) == len(drawn) >= 300
-    assert drawn == draw_faults(reversed(faults), 300, 0) != draw_faults(faults, 300, 1)
-    assert set(drawn) < set(draw_faults(faults, 400, 0))
+    assert len({(fault.file, fault.start) for fault in sample}) == len(sample) >= 300
+    assert sample == draw_faults(reversed(faults), 300, 0) != draw_faults(faults, 300, 1)
+    assert set(sample) < set(draw_faults(faults, 400, 0))
 
 
 def test_own_folder_comes_first_then_the_cheapest_file_in_its_own_order() -> None:
@@ -226,9 +226,9 @@ def test_from_a_map_to_the_first_killer(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p _hypothesis_pytestplugin")
     monkeypatch.chdir(tmp_path)
     faults = {(fault.function, fault.operator): fault for fault in find_faults(tree, ["claims"])}
-    asked = [("in_process", "+ to -"), ("in_fork", "9 to 8"), ("", "4 to 5")]
-    Path("asked.jsonl").write_text("\n".join(json.dumps(faults[key].identity) for key in asked))
-    assert main(["claims", "--mutants", "asked.jsonl"]) == 0
+    mutations = [("in_process", "+ to -"), ("in_fork", "9 to 8"), ("", "4 to 5")]
+    Path("mutations.jsonl").write_text("\n".join(json.dumps(faults[key].identity) for key in mutations))
+    assert main(["claims", "--mutants", "mutations.jsonl"]) == 0
 
     calls = CallMap.read(Path("mutation-map.jsonl"))
     assert [test.name.partition("::")[2] for test in calls.tests] == ["test_all_ways", "test_one"], "those that pass"

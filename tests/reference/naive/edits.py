@@ -24,7 +24,7 @@ def residuals(plain: Plain, source: Tokens, places: Iterable[tuple[int, int]]) -
     return [Put("resid", layer, at, values["resid", layer][0, at]) for layer, at in places]
 
 
-def sent(plain: Plain, clean: Tokens, sender: Head, at: int, output: Tensor, *, frozen: bool) -> list[Put]:
+def sender_puts(plain: Plain, clean: Tokens, sender: Head, at: int, output: Tensor, *, frozen: bool) -> list[Put]:
     """Path patching, first run: a sender's output is another one; frozen: that of all other heads the clean run's, at
     every token."""
     values, layers = plain.clean(clean).values, range(len(plain.layers)) if frozen else ()
@@ -32,7 +32,7 @@ def sent(plain: Plain, clean: Tokens, sender: Head, at: int, output: Tensor, *, 
     return [*fixed, Put("z", sender[0], at, output, sender[1])]
 
 
-def heard(
+def receiver_logits(
     plain: Plain, clean: Tokens, sends: Sequence[Sequence[Put]], components: Sequence[Site],
     receivers: Collection[Head], at: int | None, *, shared: bool,
 ) -> Tensor:  # fmt: skip
@@ -105,8 +105,8 @@ def mean_vectors(plain: Plain, site: Site, heads: Sequence[Head], places: Iterab
 def noise_of(heads: Sequence[Head], real: Tensor, seed: int) -> Tensor:
     """A standard normal vector a head, drawn in (layer, head) order, with the norm of the real one (head, head_dim)."""
     dice = torch.Generator().manual_seed(seed)
-    drawn = {head: torch.randn(real.shape[-1], generator=dice) for head in sorted(heads)}
-    scaled: Tensor = torch.stack([drawn[head] / drawn[head].norm() for head in heads]) * real.norm(dim=-1, keepdim=True)
+    noise = {head: torch.randn(real.shape[-1], generator=dice) for head in sorted(heads)}
+    scaled: Tensor = torch.stack([noise[head] / noise[head].norm() for head in heads]) * real.norm(dim=-1, keepdim=True)
     return scaled
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from tests.reference.naive.edits import head_value, heard, sent
+from tests.reference.naive.edits import head_value, receiver_logits, sender_puts
 from tests.reference.naive.plain_model import Head, Plain
 from tests.reference.naive.prompts import Record
 from tests.reference.naive.runs import Entry, Naive, entry, grid, tokens
@@ -72,9 +72,9 @@ def _probabilities(plain: Plain, clean: Record, noise: Record, settings: Setting
     """The answer's probability for every sender (head,)."""
     own, other = (record["roles"][settings["sender_role"]] for record in (clean, noise))
     outputs = [(head, head_value(plain, "z", tokens(noise), head, other)) for head in plain.all_heads]
-    sends = [sent(plain, tokens(clean), head, own, output, frozen=frozen) for head, output in outputs]
+    sends = [sender_puts(plain, tokens(clean), head, own, output, frozen=frozen) for head, output in outputs]
     components = settings["receiver_components"]
-    logits = heard(
+    logits = receiver_logits(
         plain, tokens(clean), sends, components,
         [tuple(head) for head in settings["receivers"]] if components else [],
         clean["roles"].get(settings["receiver_role"]),
