@@ -27,10 +27,13 @@ from rebinding.study.study import Study
 from rebinding.verdicts import GateFailed, Verdict, invalid
 from rebinding.verdicts.estimates import Array
 from rebinding.verdicts.outcome import ConventionVerdict
+from rebinding.verdicts.quantities import with_quantities
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
 CANCELS = "binding.qk_cancels"
 """The sentence that the paper says of the Gemmas; parts that the text cites for one of them belong to its row."""
+SHIFTS = {"queries": "q", "keys": "k_both", "both": "qk"}
+"""The shifts of a signature, by the name on the page."""
 OF_RELEASED = 0.8
 """The share of the level at which the released convention is judged; all others share the rest."""
 Parts: TypeAlias = Callable[[Claim, Study, Evidence], dict[str, Part]]
@@ -108,7 +111,7 @@ def judge_signature(claim: Claim, study: Study, *, own: Parts, other: Parts) -> 
     shown: dict[str, Verdict] = {}
     refuted: dict[str, Verdict] = {}
     outcomes: list[ConventionVerdict] = []
-    judged: list[Evidence] = []
+    judged: dict[str, Evidence] = {}
     for name, level in levels(tuple(readouts), claim.level).items():
         try:
             evidence = readouts[name].binding(claim)
@@ -118,14 +121,18 @@ def judge_signature(claim: Claim, study: Study, *, own: Parts, other: Parts) -> 
                 raise
             shown[name] = invalid(claim.kind, failed.gate.name, failed.gate.detail)
             continue
-        judged.append(evidence)
+        judged[name] = evidence
         shown[name] = all_of(claim.kind, parts, level=level)
         refuted[name] = all_of(claim.kind, parts, level=claim.level)
         shows_other = all_of(claim.kind, others, level=level).outcome == "REPLICATED"
         p_value = refuted[name].p_value if refuted[name].outcome == "NOT REPLICATED" else None
         outcomes.append(ConventionVerdict(name, shown[name].outcome, shows_other, p_value))
     verdict = replace(combine(shown, refuted, outcomes), conventions=tuple(outcomes))
-    verdict = with_text(verdict, judged[0]) if judged else verdict
+    if judged:
+        first = next(iter(judged.values()))
+        deciding = judged.get(verdict.part[0], first) if verdict.part else first
+        shifts = {name: shift(deciding, condition, "dR") for name, condition in SHIFTS.items()}
+        verdict = with_quantities(with_text(verdict, first), "dR", shifts)
     return with_shared_keys(claim, with_attention(claim, verdict, readouts), study)
 
 

@@ -38,6 +38,7 @@ from rebinding.verdicts import (
     overlap,
     reported,
 )
+from rebinding.verdicts.quantities import with_quantities
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
 SECTION = "robust"
@@ -103,7 +104,8 @@ def test_no_token_holds_the_state(claim: Claim, study: Study) -> Verdict:
     evidence = ask_stored_state(claim, study)
     becomes_other = becomes_other_object(evidence, "state")
     gates = [gate_swap_moves(evidence)]
-    return guarded(claim.kind, gates, lambda: no_effect(becomes_other, margin=claim.margin(), level=claim.level))
+    verdict = guarded(claim.kind, gates, lambda: no_effect(becomes_other, margin=claim.margin(), level=claim.level))
+    return with_quantities(verdict, "iia", {"answers of the other prompt": becomes_other})
 
 
 @row("beyond.resolved_at_readout",

@@ -29,6 +29,7 @@ from rebinding.experiments.circuit.summary import (
     margin_drop,
     of_circuit,
     of_random,
+    random_sizes,
     scores_before_pruning,
     without_group,
     without_head,
@@ -45,6 +46,7 @@ from rebinding.verdicts import (
     not_applicable,
     value,
 )
+from rebinding.verdicts.quantities import with_quantities
 from rebinding.verdicts.sentences import Part, all_of, any_of, most_of
 
 SECTION = "circuit"
@@ -97,6 +99,14 @@ def evidence_of_circuit(claim: Claim, study: Study) -> Evidence:
     return study.ablate_circuit(claim) if claim.procedure == "published" else study.ask(claim, request_searched_circuit)
 
 
+def with_accuracies(verdict: Verdict, evidence: Evidence) -> Verdict:
+    """The verdict with the three accuracies that a reader expects; random circuits of the size that decided."""
+    circuit, full = (of_circuit(evidence, which, "hit") for which in ("circuit", "full"))
+    size = next((size for name, size in random_sizes(evidence).items() if name in verdict.part), "")
+    hits = {"circuit": circuit, "full model": full, "random circuits": of_random(evidence, "hit", size)}
+    return with_quantities(verdict, "accuracy", hits)
+
+
 @row("circuit.full_model_accuracy", "The full model answers this share of the prompts.",
      kind="value", printed="accuracy.full",
      statistic="share of prompts whose answer beats the other objects", **ACCURACY)  # fmt: skip
@@ -134,7 +144,7 @@ def test_the_circuit_recovers_most_of_the_task(claim: Claim, study: Study) -> Ve
         halfway = (full + of_random(evidence, "hit", size)) / 2  # (draw, prompt)
         return partial(effect, circuit - halfway, margin=0.0, unit=claim.unit, support=SHARES)
 
-    return judge_random_sizes(claim, evidence, judge)
+    return with_accuracies(judge_random_sizes(claim, evidence, judge), evidence)
 
 
 @row("circuit.near_full",
@@ -148,7 +158,7 @@ def test_the_circuit_is_near_the_full_model(claim: Claim, study: Study) -> Verdi
     circuit, full = (of_circuit(evidence, which, "hit").astype(float) for which in ("circuit", "full"))
     verdict = effect(circuit - NEAR * full, margin=0.0, support=(-NEAR, 1.0))
     shares = f"the circuit answers {circuit.mean():.3g} and the full model {full.mean():.3g} of the prompts"
-    return replace(verdict, reason=f"{shares}; {verdict.reason}")
+    return with_accuracies(replace(verdict, reason=f"{shares}; {verdict.reason}"), evidence)
 
 
 @row("circuit.beats_random", "The circuit answers more prompts than random circuits of its size.",
@@ -234,7 +244,8 @@ def test_the_circuit_has_few_heads(claim: Claim, study: Study) -> Verdict:
         return not_applicable(claim.kind, reason)
     first = next(iter(study.prunings(claim).values()))
     shares = np.array([circuit.unique / heads for circuit in circuits_after_walks(first)])  # (walk,)
-    return effect(EIGHTH - shares, margin=0.0, unit=claim.unit, level=claim.level)
+    verdict = effect(EIGHTH - shares, margin=0.0, unit=claim.unit, level=claim.level)
+    return with_quantities(verdict, "share", {"heads left": shares})
 
 
 @row("circuit.compact", "Pruning leaves this share of the heads.",

@@ -17,6 +17,7 @@ from rebinding.paper.circuit import Circuit
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, guarded, not_applicable, ordering, value
+from rebinding.verdicts.quantities import with_quantities
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
 SECTION = "roles"
@@ -106,12 +107,12 @@ def test_b_is_the_pointer(claim: Claim, study: Study) -> Verdict:
     groups = [group for group in "ACD" if study.circuit.group(group)]
     if not groups:
         return not_applicable(claim.kind, "the circuit has no group A, C or D to compare B with")
-    b = change(claim, study, "B", "pointer")
+    changes = {group: change(claim, study, group, "pointer") for group in ("B", *groups)}
     parts: dict[str, Part] = {
-        f"B over {group}": partial(ordering, b, change(claim, study, group, "pointer"), margin=claim.margin())
-        for group in groups
+        f"B over {group}": partial(ordering, changes["B"], changes[group], margin=claim.margin()) for group in groups
     }
-    return all_of(claim.kind, parts, level=claim.level)
+    verdict = all_of(claim.kind, parts, level=claim.level)
+    return with_quantities(verdict, "dlogit", changes)
 
 
 def change_of_both(claim: Claim, study: Study) -> tuple[Values, Values]:
@@ -129,7 +130,8 @@ def test_b_raises_the_pointer_target_rather_than_the_content(claim: Claim, study
         "content up by less than half": partial(ordering, SMALL * pointer, content, margin=0.0),
         "content down by less than half": partial(ordering, SMALL * pointer, -content, margin=0.0),
     }
-    return all_of(claim.kind, parts, level=claim.level)
+    verdict = all_of(claim.kind, parts, level=claim.level)
+    return with_quantities(verdict, "dlogit", {"pointer target": pointer, "new object": content})
 
 
 @row("roles.b_over_random_groups",

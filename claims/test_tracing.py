@@ -40,6 +40,7 @@ from rebinding.verdicts import (
     ordering,
     requirement,
 )
+from rebinding.verdicts.quantities import with_quantities
 from rebinding.verdicts.sentences import Part, all_of, most_of
 
 SECTION = "tracing"
@@ -248,7 +249,8 @@ def readout_over_stop(claim: Claim, study: Study, share: float) -> Verdict:
     parts: dict[str, Part] = {
         f"{name}": partial(ordering, share * readout[name], stop[name], margin=claim.margin()) for name in stop
     }
-    return all_of(claim.kind, parts)
+    means = {"readout": readout.mean(axis=1), "swap's full stop": stop.mean(axis=1)}  # over questions
+    return with_quantities(all_of(claim.kind, parts), "margin", means)
 
 
 @row("tracing.prefix_effect_local",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TITLE = "A retrieval conditioned rebinding circuit for dynamic entity tracking in large language models"
+AUTHORS = "Soyoung Oh and Vera Demberg"
+
 
 @dataclass(frozen=True)
 class Headline:

@@ -53,6 +53,10 @@ class Tolerance:
         return None if self.absolute is None else max(self.absolute, self.relative * abs(value))
 
 
+OF_PLANT = "planted"
+"""The source of a number that is declared with a planted model."""
+
+
 @dataclass(frozen=True)
 class PublishedNumber:
     """One printed number: `value` +- `half_width`, over `n` prompts and `draws` random draws where stated."""
@@ -66,6 +70,11 @@ class PublishedNumber:
     n: int | None = None
     draws: int | None = None
     model: str | None = None
+
+    @property
+    def provenance(self) -> Literal["printed", "declared"]:
+        """Printed in the paper, or declared with a planted model: what a paper about `pointer` would have printed."""
+        return "declared" if self.source == OF_PLANT else "printed"
 
     @property
     def margin(self) -> float | None:

@@ -19,7 +19,7 @@ from rebinding.models.loaded_model import owner_of
 from rebinding.paper import circuit as circuit_files
 from rebinding.paper.circuit import Circuit, CircuitError
 from rebinding.paper.claim import Claim
-from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
+from rebinding.paper.numbers import OF_PLANT, PublishedNumber, number, numbers, share_kept
 from rebinding.paper.numbers import circuit as published_circuit
 from rebinding.paper.procedure import Procedure, ProcedureName, builtin_procedure
 from rebinding.planted import Declared, Truth
@@ -189,9 +189,7 @@ class ModelUnderTest:
         if self.plant is not None:
             value = self.plant.printed.get(id)
             kind: Any = QUANTITIES.get(id.partition(".")[0]) or id.rpartition(".")[2]
-            return (
-                None if value is None else PublishedNumber(id, value, 0.005, kind, "planted", f"{value:.2f}", 300, 10)
-            )
+            return None if value is None else PublishedNumber(id, value, 0.005, kind, OF_PLANT, f"{value:.2f}", 300, 10)
         if id == "heads.share":
             return None if self.spec.alias is None else share_kept(self.spec.alias)
         full = f"{id}@{self.spec.alias}"

@@ -198,6 +198,7 @@ def with_numbers(
         needed_n=needed,
         against=origin,
         p_value=_p_value(kind, measurement, margin, origin, level),
+        confidence=1 - 2 * level,
     )
 
 

@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 from rebinding.paper.claim import Claim, SectionName
-from rebinding.verdicts.outcome import ConventionVerdict, Outcome, Verdict
+from rebinding.verdicts.outcome import ConventionVerdict, Outcome, Quantity, Verdict
+from rebinding.verdicts.quantities import format_interval, format_mean, format_number, format_quantity
 
 COPIED = (
     "measured", "low", "high", "against", "n", "needed_n",
-    "gate", "finding", "part", "unidentified", "p_value", "conventions", "sample",
+    "gate", "finding", "part", "unidentified", "p_value", "confidence", "quantities",
+    "conventions", "sample",
 )  # fmt: skip
 """Fields of a verdict that a judgement has under the same name."""
 RUN = "the run as a whole"
@@ -74,6 +76,10 @@ class Judgement:
     section: SectionName = "other"
     headline: int | None = None
     """The number of the headline claim that rests on it."""
+    confidence: float | None = None
+    """The confidence of the interval, of two one-sided bounds at the level of the rule."""
+    quantities: tuple[Quantity, ...] = ()
+    """The numbers that a reader expects, such as the three accuracies of which a rule judges one difference."""
     conventions: tuple[ConventionVerdict, ...] = ()
     """What each convention shows of a signature, where a sentence over several models needs it."""
     sample: tuple[float, ...] = ()
@@ -97,6 +103,21 @@ class Judgement:
         """Neither for nor against: more examples, or better ones, are needed."""
         return self.verdict == "INCONCLUSIVE"
 
+    @property
+    def provenance(self) -> str:
+        """Where the number comes from that a value row compares with."""
+        return "declared" if self.because is not None else "printed"
+
+    @property
+    def difference(self) -> tuple[float, float, float] | None:
+        """Of a value row, the measured number less the other one, with the interval that was judged, in which both are
+        uncertain; None of any other row."""
+        numbers = (self.measured, self.low, self.high)
+        if self.kind != "value" or self.against is None or None in numbers:
+            return None
+        measured, low, high = (number - self.against for number in numbers if number is not None)
+        return measured, low, high
+
     def as_verdict(self) -> Verdict:
         """The fields that a sentence over several judgements needs."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in (*COPIED, "reason", "margin")}
@@ -107,12 +128,14 @@ class Judgement:
         """Read what `plain` wrote, from JSON."""
         lists: dict[str, Any] = {"evidence": tuple(fields["evidence"]), "part": tuple(fields.get("part", ()))}
         lists["conventions"] = tuple(ConventionVerdict(**entry) for entry in fields.get("conventions", ()))
+        lists["quantities"] = tuple(Quantity(**entry) for entry in fields.get("quantities", ()))
         return cls(**{**fields, **lists}, sample=tuple(sample))
 
     def plain(self) -> dict[str, Any]:
         """As JSON, without the sample."""
         fields = {name: value for name, value in asdict(self).items() if name != "sample"}
-        return fields | {"conventions": [entry._asdict() for entry in self.conventions]}
+        lists = {name: [entry._asdict() for entry in getattr(self, name)] for name in ("quantities", "conventions")}
+        return fields | lists
 
 
 def join_names(names: Iterable[str]) -> str:
@@ -170,6 +193,32 @@ def judgement(
     )
 
 
+def describe_numbers(row: Judgement) -> str:
+    """The numbers of a judgement in one line: `quantity value unit [low, high]` for each quantity, or its estimate;
+    then what it is compared with, the margin, and the number of units."""
+    parts = [format_quantity(quantity) for quantity in row.quantities]
+    if not parts and row.measured is not None:
+        parts = [f"{format_number(row.measured)} {format_interval(row.low, row.high)}".rstrip()]
+    if row.kind == "value" and row.against is not None:
+        parts.append(f"{row.provenance} {format_number(row.against)}")
+        if row.difference is not None:
+            parts.append(f"difference {format_interval(*row.difference[1:])}")
+    parts += [f"margin ±{format_number(row.margin)}"] if row.margin else []
+    parts += [f"{row.n} {COUNTED.get(row.unit, row.unit)}"] if row.n is not None else []
+    return ", ".join(parts)
+
+
+def describe_means(row: Judgement) -> str:
+    """The means of its quantities alone; of a row without any, its estimate with the interval."""
+    if row.quantities:
+        return ", ".join(map(format_mean, row.quantities))
+    return (
+        "" if row.measured is None else f"{format_number(row.measured)} {format_interval(row.low, row.high)}".rstrip()
+    )
+
+
+COUNTED = {"nested": "prompts"}
+"""The word for the units of N: where draws are crossed with prompts, N counts prompts."""
 Standing: TypeAlias = Literal["robust", "artifact", "hidden", "refuted"]
 NAMES: Mapping[tuple[Outcome, Outcome], Standing] = {
     ("REPLICATED", "REPLICATED"): "robust",

@@ -34,6 +34,17 @@ class ConventionVerdict(NamedTuple):
     p_value: float | None
 
 
+class Quantity(NamedTuple):
+    """A number that a reader expects: a mean with its interval over `n` prompts (`quantities.py`)."""
+
+    name: str
+    metric: str
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The outcome of one claim on one model and the numbers behind it.
@@ -49,8 +60,10 @@ class Verdict:
     outermost first. `unidentified` marks an INCONCLUSIVE verdict on a sentence or number whose convention the paper
     does not identify: it agrees with none of several. `against` is what the estimate is compared with (the printed
     value, 0, chance), and `sample` has the numbers behind the estimate, one per resampled unit: figures draw both, and
-    no rule uses them. `conventions` are what each convention shows, for a sentence over several
-    models. `reason` is for people; programs read the other fields.
+    no rule uses them. `quantities` are the numbers that a reader expects, such as the accuracies of which the rule
+    judges a difference. `confidence` is
+    that of the interval: lower error rates, where several are judged together, make it wider. `conventions` are what
+    each convention shows, for a sentence over several models. `reason` is for people; programs read the other fields.
     """
 
     kind: Rule
@@ -68,6 +81,8 @@ class Verdict:
     unidentified: bool = False
     p_value: float | None = None
     against: float | None = None
+    confidence: float | None = None
+    quantities: tuple[Quantity, ...] = ()
     conventions: tuple[ConventionVerdict, ...] = ()
     sample: tuple[float, ...] = field(default=(), repr=False, compare=False)
 

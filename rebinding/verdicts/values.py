@@ -28,6 +28,7 @@ from rebinding.verdicts.outcome import (
     per_unit,
     single_outcome,
 )
+from rebinding.verdicts.quantities import with_quantities
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def value(
     needed = None
     if outcome == "INCONCLUSIVE":
         needed = needed_units(lambda resized: value_outcomes(resized, reference, margin, level), measurement)
-    return Verdict(
+    verdict = Verdict(
         "value",
         outcome,
         _reason(outcome, float(measurement.mean), paper, (float(low), float(high)), margin, needed),
@@ -116,8 +117,10 @@ def value(
         needed_n=needed,
         p_value=float(p_differs(measurement, reference, margin, level)) if measurement.units >= FEWEST_UNITS else None,
         against=paper.value,
+        confidence=1 - 2 * level,
         sample=per_unit(sample),
     )
+    return with_quantities(verdict, paper.kind, {"measured": sample})
 
 
 def value_unidentified(candidates: Mapping[str, Verdict]) -> Verdict:
@@ -176,7 +179,8 @@ def _reason(
     margin: float,
     needed: int | None,
 ) -> str:
-    numbers = f"ours {measurement:.4g}, paper {paper.value:.4g}, difference in [{gap[0]:.3g}, {gap[1]:.3g}]"
+    numbers = f"measured {measurement:.4g}, {paper.provenance} {paper.value:.4g}"
+    numbers = f"{numbers}, difference in [{gap[0]:.3g}, {gap[1]:.3g}]"
     if outcome == "REPLICATED":
         return f"{numbers}, within the margin of {margin:.3g}"
     if outcome == "NOT REPLICATED":
