@@ -53,6 +53,18 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def headline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with two headline claims on two models under both procedures."""
+    claims = [
+        make_row(f"{name}{ending}", model, headline=number, sentence=name, procedure=procedure)
+        for name, number in (("binding.qk_cancels", 3), ("binding.key_dominance", 4))
+        for ending, procedure in (("", "published"), (".controlled", "controlled"))
+        for model in ("planted:pointer@llama", "planted:global@llama")
+    ]
+    return render(make(tmp_path_factory.mktemp("headline") / "report", claims, bare=True)).resolve()
+
+
+@pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Path:
     """The page that was named, or the invented one."""
     page: Path | None = request.config.getoption("--page")

@@ -60,13 +60,77 @@ def test_filters_leave_what_fits(visit: Visits, invented: Path) -> None:
     assert page_visit.cells() == 9
     page_visit.page.locator("input[name=model]").first.uncheck()
     assert page_visit.cells() == 5
-    assert page_visit.page.locator("output").inner_text() == "5 of 12 verdicts shown"
+    assert page_visit.page.locator("output").inner_text() == "5 of 12 rows shown"
     page_visit.page.check("input[name=differs]")
     assert page_visit.visible_claims() == [CLAIMS[5]]
     page_visit.page.click("button[type=reset]")
-    expect(page_visit.page.locator("output")).to_have_text("12 of 12 verdicts shown")
+    expect(page_visit.page.locator("output")).to_have_text("12 of 12 rows shown")
     page_visit.page.fill("input[name=words]", "THIRD slot")
     assert page_visit.visible_claims() == [CLAIMS[5]]
+
+
+def test_the_answer_is_on_the_first_screen(visit: Visits, headline: Path) -> None:
+    """What was tested, on what, and what came out, without scrolling; a phone begins with the same sentences."""
+    page = visit(headline, width="desktop").page
+    page.set_viewport_size({"width": 1400, "height": 900})
+    for selector in ("header", ".answers", ".grid"):
+        box = page.locator(selector).bounding_box()
+        assert box["y"] + box["height"] <= 900, selector
+    phone = visit(headline, width="phone").page
+    box = phone.locator(".answers").bounding_box()
+    assert box["y"] + box["height"] <= WIDTHS["phone"][1]
+    assert phone.locator(".grid thead").is_hidden()
+    cards = phone.locator(".grid tbody tr")
+    assert cards.count() == 2
+    assert max(card.bounding_box()["width"] for card in cards.all()) <= WIDTHS["phone"][0]
+    assert phone.locator(".grid .of-model:visible").count() == cards.count() * 2
+
+
+def test_words_are_matched_by_row(visit: Visits, invented: Path) -> None:
+    """A model's name keeps its own rows, a verdict those that have it; without a hit no heading stays."""
+    page_visit = visit(invented)
+    words = page_visit.page.locator("input[name=words]")
+    words.fill("planted:global")
+    assert page_visit.cells() == 6
+    shown = page_visit.page.locator("details.cell:visible .model").all_inner_texts()
+    assert set(shown) == {"planted:global@llama"}
+    words.fill("invalid")
+    assert page_visit.cells() == 2
+    assert page_visit.page.locator(".rows tbody tr:visible").count() == 2
+    words.fill("no row has this")
+    assert page_visit.cells() == 0
+    assert page_visit.page.locator("section.part:has(article.claim):visible").count() == 0
+
+
+def test_filter_and_order_are_in_the_address(visit: Visits, invented: Path) -> None:
+    """Opened again, the address shows the same rows in the same order; showing all clears it."""
+    page_visit = visit(invented)
+    page_visit.page.fill("input[name=words]", "planted:global")
+    page_visit.page.get_by_role("button", name="claim", exact=True).click()
+    page_visit.page.get_by_role("button", name="claim", exact=True).click()
+    rows = page_visit.page.locator(".rows tbody tr:visible th")
+    expected = rows.all_inner_texts()
+    assert expected == sorted(CLAIMS, reverse=True)
+    again = visit(invented, page_visit.page.evaluate("location.hash"))
+    assert again.page.locator(".rows tbody tr:visible th").all_inner_texts() == expected
+    assert again.page.locator(".rows th[aria-sort=descending]").inner_text().startswith("claim")
+    again.page.click("button[type=reset]")
+    expect(again.page.locator("output")).to_have_text("12 of 12 rows shown")
+
+
+def test_numbers_are_sorted_as_numbers(visit: Visits, tmp_path: Path) -> None:
+    """9 before 10, and rows without a number last, in both directions."""
+    measured = {"other.a": 10.0, "other.b": None, "other.c": 9.0, "other.d": -2.0}
+    page = visit(render(make(tmp_path / "r", [make_row(id, measured=m) for id, m in measured.items()], bare=True))).page
+    button = page.get_by_role("button", name="numbers", exact=True)
+    orders = []
+    for _ in range(2):
+        button.click()
+        orders.append(page.locator(".rows tbody th").all_inner_texts())
+    assert orders == [
+        ["other.d", "other.c", "other.a", "other.b"],
+        ["other.a", "other.c", "other.d", "other.b"],
+    ]
 
 
 def test_a_model_that_is_filtered_out_leaves_no_figures(visit: Visits, invented: Path) -> None:

@@ -25,8 +25,9 @@ from rebinding.experiments.tracing.measure import diagnose
 from rebinding.models import load
 from rebinding.planted import ARCHITECTURES, build
 from rebinding.report.figures.binding import dot
+from rebinding.report.figures.diagnostic import readout_figure
 from rebinding.report.figures.figure import DPI, LETTERING, OKABE_ITO, over_prompts
-from rebinding.report.figures.tracing import PANELS, PanelName, combined_map, mode_maps, readout_figure
+from rebinding.report.figures.tracing import PANELS, PanelName, combined_map, mode_maps
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import DESIGNS, ModeName, design, mode_name
 from rebinding.task.prompts import Encoder

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[1]
 SETTINGS = Path(__file__).with_name("judge.ini")
 INSTALLED = "REBINDING_JUDGE"
-"""Set in the environment of the process, so that its messages and reports name this command and not pytest."""
+"""The command, in the environment of the process: its messages and reports name it, and not pytest."""
 FINISHED = (0, 1)
 """Exit codes of pytest after which there are verdicts: all as expected, or some not."""
 
@@ -118,7 +119,9 @@ def run_claims(
         *options,
     ]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", INSTALLED: "1"}
+    chosen = [*(["--all"] if every_row else []), *(word for test in tests for word in ("--test", test))]
+    words = shlex.join(["rebinding", "judge", *models, *chosen, *options])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", INSTALLED: words}
     done = subprocess.run(
         command, env=environment, text=True, check=False,
         stdout=subprocess.PIPE if capture else None, stderr=subprocess.STDOUT if capture else None,

@@ -13,6 +13,12 @@ from rebinding.study.options import declare, help_of
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder made with `pytest claims --report DIR`")
     parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="DIR",
+        help="the folder of an earlier report: the page says what has changed since (default: none)",
+    )
+    parser.add_argument(
         "--recheck",
         type=int,
         metavar="N",
@@ -37,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         if getattr(options, name) != default:
             raise ReportError(f"--{name} has a meaning only with --recheck N")
     try:
-        print(render(options.folder))
+        print(render(options.folder, earlier=options.compare))
     except (ReportError, OSError):
         raise
     except Exception as error:  # a folder from elsewhere may hold any table

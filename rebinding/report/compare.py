@@ -27,6 +27,7 @@ from rebinding.experiments.tracing.request import TRACING
 from rebinding.paper.procedure import EARLY
 from rebinding.report.folder import ReportedModel, ReportedRun
 from rebinding.verdicts.judgement import Judgement
+from rebinding.verdicts.quantities import format_interval
 
 
 @dataclass(frozen=True)
@@ -304,8 +305,7 @@ def _estimate(pair: ReportPair) -> str:
 def _number(row: Judgement) -> str:
     if row.measured is None:
         return "no estimate"
-    interval = "" if row.low is None or row.high is None else f" [{row.low:.3g}, {row.high:.3g}]"
-    return f"{row.measured:.4g}{interval} n={row.n}"
+    return f"{row.measured:.4g} {format_interval(row.low, row.high)}".rstrip() + f" n={row.n}"
 
 
 def _model_fields(model: ReportedModel) -> Mapping[str, Any]:

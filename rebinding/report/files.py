@@ -30,6 +30,8 @@ from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.paper.claim import SectionName
 from rebinding.report.summary import LETTERS, ModelSummary, Summary
 from rebinding.verdicts.judgement import Judgement
+from rebinding.verdicts.outcome import Quantity
+from rebinding.verdicts.quantities import format_quantity
 
 CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"
 SCHEMA = 4
@@ -52,13 +54,17 @@ def write(
     models: Sequence[Mapping[str, Any]],
     summary: Summary,
     *,
+    command: str = "",
+    date: str = "",
     remaining: int = 0,
 ) -> None:
-    """Write `claims.json`, `claims.csv` and `samples.parquet`: all three, or none of them. `remaining` rows of the run
-    are not judged yet."""
+    """Write `claims.json`, `claims.csv` and `samples.parquet`: all three, or none of them. `command` made the run, and
+    `date` is its day; `remaining` rows of it are not judged yet."""
     folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {
         "schema": SCHEMA,
+        "command": command,
+        "date": date,
         "settings": dict(settings),
         "software": dict(software),
         "remaining": remaining,
@@ -110,7 +116,8 @@ def headline(model: ModelSummary) -> dict[str, Any]:
 
 def _cells(line: Mapping[str, Any]) -> dict[str, Any]:
     """A line of `claims.csv`: lists become text."""
-    return {**line, "evidence": "; ".join(line["evidence"]), "part": ": ".join(line["part"])}
+    quantities = "; ".join(format_quantity(Quantity(**entry)) for entry in line["quantities"])
+    return {**line, "evidence": "; ".join(line["evidence"]), "part": ": ".join(line["part"]), "quantities": quantities}
 
 
 def _csv(path: Path, table: pd.DataFrame) -> None:
@@ -224,9 +231,23 @@ class ConventionEntry(BaseModel):
     p_value: float | None
 
 
+class QuantityEntry(BaseModel):
+    """A number that a reader expects, with its interval."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str
+    metric: str
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
 def _row_fields() -> dict[str, Any]:
     """The fields of a row with type and default: those of a judgement without its sample, which has its own file."""
-    hints = get_type_hints(Judgement) | {"part": list[str], "conventions": list[ConventionEntry]}
+    lists = {"part": list[str], "conventions": list[ConventionEntry], "quantities": list[QuantityEntry]}
+    hints = get_type_hints(Judgement) | lists
     defaults = {field.name: ... if field.default is MISSING else field.default for field in fields(Judgement)}
     columns = {name: (hints[name], default) for name, default in defaults.items() if name != "sample"}
     return {**columns, "evidence": (list[str], ...), "section": (SectionName, ...), **DERIVED_FIELDS}
@@ -261,6 +282,8 @@ class Content(CheckedFields):
     """The whole file."""
 
     schema_: Literal[4] = Field(alias="schema")
+    command: str = ""
+    date: str = ""
     settings: dict[str, Any] = {}
     software: dict[str, Any] = {}
     remaining: int = Field(0, ge=0)

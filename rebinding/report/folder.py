@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -86,6 +86,11 @@ class ReportedModel:
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.files.items()}
 
     @property
+    def provenance(self) -> Literal["printed", "declared"]:
+        """The source of the numbers that it is compared with: printed in the paper, or declared with a plant."""
+        return "declared" if self.about.get("kind") == "planted" else "printed"
+
+    @property
     def printed_numbers(self) -> Mapping[str, float]:
         """The numbers that the model is compared with, by quantity."""
         return printed_numbers(self.about)
@@ -118,6 +123,8 @@ class ReportedRun:
     software: Mapping[str, str]
     models: tuple[ReportedModel, ...]
     claims: tuple[Judgement, ...]
+    command: str = ""
+    date: str = ""
     remaining: int = 0
 
     @cached_property
@@ -139,9 +146,8 @@ def read(folder: Path) -> ReportedRun:
     _refuse_missing(folder, models)
     rows = [{name: value for name, value in row.items() if name not in DERIVED_FIELDS} for row in content["claims"]]
     claims = tuple(_with_samples(folder, [Judgement.read(row) for row in rows]))
-    return ReportedRun(
-        content.get("settings", {}), content.get("software", {}), models, claims, remaining=content.get("remaining", 0)
-    )
+    facts = {name: content[name] for name in ("command", "date", "remaining") if name in content}
+    return ReportedRun(content.get("settings", {}), content.get("software", {}), models, claims, **facts)
 
 
 def _models(content: Mapping[str, Any]) -> list[dict[str, Any]]:

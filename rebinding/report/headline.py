@@ -1,4 +1,4 @@
-"""The headline claims on all models of a run, with a reason for each verdict.
+"""The headline claims on all models of a run: a sentence for each model, a grid, and the numbers and reasons.
 
 NOT REPLICATED can be the correct verdict: the page says what is known of the mechanism of planted and learned models.
 """
@@ -15,7 +15,7 @@ from rebinding.paper.headlines import HEADLINES, Headline
 from rebinding.report.folder import ReportedModel, ReportedRun
 from rebinding.report.summary import ModelSummary, Summary
 from rebinding.verdicts.headline import ALONE, HeadlineVerdict, find_deciding_row, verdict_of_all
-from rebinding.verdicts.judgement import Judgement
+from rebinding.verdicts.judgement import Judgement, describe_means, describe_numbers
 from rebinding.verdicts.outcome import Outcome
 
 MAX_REASON = 160
@@ -26,13 +26,21 @@ MAX_REASON = 160
 class ProcedureVerdict:
     """The verdict on a headline claim under one procedure, the row that decides, and the reason in one line.
 
-    `reason` is empty if the line above gives the same reason.
+    `reason` is empty if the line above gives the same reason. `means` and `numbers` are the row's, short and in full.
     """
 
     procedure: str
     outcome: Outcome
     row: Judgement
     reason: str
+
+    @property
+    def means(self) -> str:
+        return describe_means(self.row)
+
+    @property
+    def numbers(self) -> str:
+        return describe_numbers(self.row)
 
 
 @dataclass(frozen=True)
@@ -53,18 +61,87 @@ class HeadlineRow:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What came out on one model, in a sentence for each way in which claims stand, and how this was expected."""
+
+    model: ModelSummary
+    sentences: tuple[str, ...]
+    expectation: str
+
+
+@dataclass(frozen=True)
 class HeadlineTable:
-    """The models with a judged headline claim, and a row for each such claim."""
+    """The models with a judged headline claim, a row for each such claim, and the answer on each model."""
 
     models: tuple[ModelSummary, ...]
     rows: tuple[HeadlineRow, ...]
+    answers: tuple[Answer, ...]
+
+    @property
+    def procedures(self) -> tuple[str, ...]:
+        """The procedures under which any claim was judged."""
+        used = {line.procedure for row in self.rows for cell in row.cells for line in cell.procedures}
+        return tuple(name for name in ("published", "controlled") if name in used)
+
+    @property
+    def excludes(self) -> bool:
+        """Whether claims 3 and 4 are both there, of which a model can show one at most."""
+        return {3, 4} <= {row.headline.number for row in self.rows}
 
 
 def headline_table(summary: Summary) -> HeadlineTable:
     """The table of a run; it has no rows if no headline claim was judged."""
     models = tuple(model for model in summary.models if model.headline)
     rows = (HeadlineRow(headline, tuple(make_cell(model, headline) for model in models)) for headline in HEADLINES)
-    return HeadlineTable(models, tuple(row for row in rows if any(cell.verdict for cell in row.cells)))
+    judged = tuple(row for row in rows if any(cell.verdict for cell in row.cells))
+    return HeadlineTable(models, judged, tuple(answer(model) for model in models))
+
+
+STANDINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "robust": "Robust, under both procedures",
+        "artifact": "Artifact, as published only",
+        "hidden": "Hidden, when controlled only",
+        "refuted": "Refuted, under both procedures",
+    }
+)
+"""What is said of claims by their standing."""
+
+
+def answer(model: ModelSummary) -> Answer:
+    """The answer on a model."""
+    numbers: dict[str, list[int]] = {}
+    ordered = sorted(model.headline, key=lambda verdict: _order(verdict.standing))
+    for verdict in ordered:
+        numbers.setdefault(_in_words(verdict), []).append(verdict.headline.number)
+    sentences = tuple(f"{words}: {_claims(of_words)}." for words, of_words in numbers.items())
+    differing = [verdict.headline.number for verdict in model.headline if verdict.differing]
+    if model.is_planted:
+        differs = f"Not as its mechanism predicts: {_claims(differing)}." if differing else ""
+        return Answer(model, sentences, differs or "All as its mechanism predicts.")
+    asserted = any(row.expected is not None for row in model.rows)
+    return Answer(model, sentences, "" if asserted else "The paper asserts nothing of this model.")
+
+
+def _order(standing: str | None) -> int:
+    return [*STANDINGS, None].index(standing)
+
+
+def _in_words(verdict: HeadlineVerdict) -> str:
+    """'Robust, under both procedures', or 'Replicated as published, inconclusive when controlled'."""
+    if verdict.standing is not None:
+        return STANDINGS[verdict.standing]
+    outcomes = {"as published": verdict.published, "when controlled": verdict.controlled}
+    judged = {place: outcome.lower() for place, outcome in outcomes.items() if outcome is not None}
+    if len({*judged.values()}) == 1 and len(judged) == 2:
+        return f"{next(iter(judged.values()))} under both procedures".capitalize()
+    return ", ".join(f"{outcome} {place}" for place, outcome in judged.items()).capitalize()
+
+
+def _claims(numbers: Sequence[int]) -> str:
+    """'claims 1, 2 and 3'."""
+    *most, last = map(str, numbers)
+    return f"claims {', '.join(most)} and {last}" if most else f"claim {last}"
 
 
 def make_cell(model: ModelSummary, headline: Headline) -> HeadlineCell:

@@ -19,13 +19,13 @@ from rebinding.evidence import Evidence
 from rebinding.experiments import random_draws as seeds
 from rebinding.experiments.ablation import ABLATION
 from rebinding.experiments.binding.request import BINDING
-from rebinding.experiments.binding.summary import per_example
+from rebinding.experiments.binding.summary import by_unit, per_example
 from rebinding.experiments.circuit.request import PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.paper.numbers import ALIASES, checkpoint, circuit
-from rebinding.report.figures.figure import Interval, interval_of, over_prompts
+from rebinding.report.figures.figure import Interval, interval_of
 from rebinding.report.folder import ReportedModel, ReportedRun, paper_text, printed_text
-from rebinding.report.shapes import format_number
+from rebinding.verdicts.quantities import format_interval, format_number
 
 SEEDS: Mapping[str, str] = {
     "random circuits": str(seeds.RANDOM_CIRCUITS),
@@ -122,7 +122,10 @@ RANDOM_CONDITION = "random_qk"
 """Our random control in the row that the paper calls random."""
 GROUPS = "ABCDE"
 VARIANTS = {"full": "full model", "circuit": "circuit alone", "random": "random circuits"}
-SOURCES = "Measured: with 95 % intervals. Printed: in the paper. Predicted: from the weights of a planted model."
+SOURCES = (
+    "Measured: with 90 % intervals. Printed: in the paper. Declared, with a planted model: what a paper about the"
+    " mechanism pointer would have printed; a model of another mechanism is held against it and must differ."
+)
 MARGIN_NOTE = (
     f"Margin: logit of the answer less the largest logit of another object. Logit: that of the answer. {SOURCES}"
 )
@@ -207,7 +210,7 @@ def shifts(run: ReportedRun) -> Table:
     for model in run.models:
         evidence = model.find_largest_evidence(BINDING, variation="published", cut=None)
         examples = None if evidence is None else per_example(evidence)
-        rows += _shift_rows(model.name, model.name, examples, printed_text(model.about), name_source(model))
+        rows += _shift_rows(model.name, model.name, examples, printed_text(model.about), model.provenance)
     for alias in _other_aliases(run):
         rows += _shift_rows(None, checkpoint(alias).paper_name, None, paper_text(alias))
     return Table(
@@ -227,10 +230,10 @@ def _shift_rows(
     for condition, label in CONDITIONS.items():
         if examples is not None:
             rows = examples[examples["condition"] == (RANDOM_CONDITION if condition == "random" else condition)]
-            cells = tuple(_interval(over_prompts(rows, measure)) if len(rows) else "" for measure in MEASURES)
+            cells = tuple(_shift(rows, measure) if len(rows) else "" for measure in MEASURES)
             yield TableRow(model, (name, label, "measured"), cells)
         values = tuple(numbers.get(f"binding.{condition}.{measure}", "") for measure in MEASURES)
-        if any(values):
+        if any(values) and (examples is not None or source == "printed"):
             yield TableRow(model, (name, label, source), values)
 
 
@@ -245,7 +248,7 @@ def correct_only(run: ReportedRun) -> Table:
         examples = per_example(evidence)
         for label, table in (("all", examples), ("answered correctly", examples[examples["correct"]])):
             cells = [
-                _interval(over_prompts(part, measure)) if len(part := table[table["condition"] == condition]) else ""
+                _shift(part, measure) if len(part := table[table["condition"] == condition]) else ""
                 for condition, measure in columns
             ]
             rows.append(TableRow(model.name, (model.name, f"measured, {label}"), tuple(cells)))
@@ -283,11 +286,6 @@ def heads(run: ReportedRun) -> Table:
     )
 
 
-def name_source(model: ReportedModel) -> str:
-    """The source of the numbers that a model is compared with: the paper, or the weights of a planted model."""
-    return "predicted" if model.about.get("kind") == "planted" else "printed"
-
-
 def _by_group(circuit_heads: Iterable[tuple[str, int, int, str]]) -> tuple[str, ...]:
     heads = sorted(circuit_heads)
     names = ([f"{layer}.{head}" for name, layer, head, _ in heads if name == group] for group in GROUPS)
@@ -305,8 +303,8 @@ def _rows(
         cells, numbers = measured_cells(model), printed_text(model.about)
         if any(cells):
             yield TableRow(model.name, (model.name, "measured"), cells)
-        if required_number in numbers:
-            yield TableRow(model.name, (model.name, name_source(model)), printed_cells(numbers))
+        if required_number in numbers and (any(cells) or model.provenance == "printed"):
+            yield TableRow(model.name, (model.name, model.provenance), printed_cells(numbers))
     for alias in _other_aliases(run):
         yield TableRow(None, (checkpoint(alias).paper_name, "printed"), printed_cells(paper_text(alias)))
 
@@ -325,8 +323,13 @@ def _ablation_cells(run: ReportedRun, model: ReportedModel, measure: str) -> tup
         return "", "", ""
     evidence = pieces[0]
     values = (of_circuit(evidence, "full", measure), of_circuit(evidence, "circuit", measure))
-    return tuple(_interval(interval_of(sample)) for sample in (*values, of_random(evidence, measure).mean(axis=1)))
+    samples = (*values, of_random(evidence, measure))
+    return tuple(_interval(interval_of(sample, share=measure == "hit")) for sample in samples)
+
+
+def _shift(rows: pd.DataFrame, measure: str) -> str:
+    return _interval(interval_of(by_unit(rows, measure), share=measure == "switch"))
 
 
 def _interval(estimate: Interval) -> str:
-    return f"{format_number(estimate.mean)} [{format_number(estimate.low)}, {format_number(estimate.high)}]"
+    return f"{format_number(estimate.mean)} {format_interval(estimate.low, estimate.high)}"

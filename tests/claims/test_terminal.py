@@ -60,7 +60,7 @@ def test_a_model_has_five_lines_and_one_says_where_the_page_is() -> None:
     for model_lines in (rest[:5], rest[6:11]):
         assert [line.split()[0] for line in model_lines] == [str(headline.number) for headline in HEADLINES]
         assert all(headline.title in line for headline, line in zip(HEADLINES, model_lines, strict=True))
-    assert re.search(r"REPLICATED +REPLICATED +robust +roles.b_is_the_pointer 1 \[0.9, 1.1\]$", rest[1])
+    assert re.search(r"REPLICATED +REPLICATED +robust +roles.b_is_the_pointer: 1 \[0.9, 1.1\]$", rest[1])
     assert re.search(r"NOT REPLICATED +NOT REPLICATED +refuted +roles", rest[7])
     assert len({line.index("binding.") for line in rest if "binding." in line}) == 1, "columns"
     assert [line for line in rest if line.endswith(": the page of --report DIR")]
@@ -71,7 +71,7 @@ def test_a_line_names_what_differs_and_the_gate_that_failed() -> None:
     wrong = make_row("circuit.recovers_most", headline=1, kind="effect", verdict="NOT REPLICATED")
     stopped = make_row("roles.b_raises_pointer", headline=2, verdict="INVALID", gate="group_present", measured=None)
     output = lines([*headlines(), wrong, stopped])
-    end = "circuit.recovers_most 1 [0.9, 1.1]; differs from what was planted: circuit.recovers_most"
+    end = "circuit.recovers_most: 1 [0.9, 1.1]; differs from what was planted: circuit.recovers_most"
     assert [line for line in output if line.endswith(end)]
     assert sum("circuit" in line and "differs" in line for line in output) == 1
     assert [line for line in output if "roles.b_raises_pointer (group_present)" in line]

@@ -16,9 +16,10 @@ from rebinding.experiments.roles.request import SINGLE_HEADS
 from rebinding.experiments.roles.summary import group_effects
 from rebinding.paper.numbers import number
 from rebinding.report.figures.binding import PAPERS, head_figure, printed_table, table_figure
+from rebinding.report.figures.diagnostic import readout_figure
 from rebinding.report.figures.figure import OKABE_ITO, PANEL_COLOURS
 from rebinding.report.figures.roles import _bars, role_bars
-from rebinding.report.figures.tracing import STRIPES, combined_map, mode_maps, readout_figure, striped
+from rebinding.report.figures.tracing import STRIPES, combined_map, mode_maps, striped
 from rebinding.report.folder import ReportedModel, printed_numbers
 from tests.experiments.binding.setup import random_model
 from tests.experiments.test_roles import run

@@ -14,7 +14,7 @@ from rebinding.report.folder import read
 from rebinding.report.headline import MAX_REASON, explain, headline_table
 from rebinding.report.page import html
 from rebinding.verdicts.judgement import Judgement
-from tests.report.folders import make, make_row
+from tests.report.folders import make, make_row, summary_of
 from tests.report.test_schema import check_fields
 
 PLANTS = ("planted:pointer@llama", "planted:global@llama")
@@ -22,11 +22,12 @@ PLANTS = ("planted:pointer@llama", "planted:global@llama")
 
 def rows() -> list[Judgement]:
     """Claim 4 on two models, an artifact on the first and stopped by a gate on the second; claim 5 on the run alone."""
-    name, failed_gate = "binding.key_dominance", {"verdict": "INVALID", "gate": "group_present", "measured": None}
+    name, numbers = "binding.key_dominance", dict.fromkeys(("measured", "low", "high", "margin", "n"))
+    stopped = {"verdict": "INVALID", "gate": "group_present", "expected": "INVALID (group_present)", **numbers}
     return [
         make_row(name, PLANTS[0], headline=4, sentence=name),
         make_row(f"{name}.controlled", PLANTS[0], headline=4, sentence=name, verdict="NOT REPLICATED"),
-        make_row(name, PLANTS[1], headline=4, sentence=name, expected="INVALID (group_present)", **failed_gate),
+        make_row(name, PLANTS[1], headline=4, sentence=name, **stopped),
         make_row("binding.q_redirects", PLANTS[1]),
         make_row("binding.families_differ", "the run as a whole", headline=5, expected=None),
     ]
@@ -68,25 +69,84 @@ def test_a_claim_that_was_not_judged_on_a_model_has_an_empty_cell(folder: Path) 
     ]
 
 
-def test_each_verdict_has_its_row_and_a_reason(folder: Path) -> None:
-    """A planted model's reason is its mechanism, unless another verdict came out: then the numbers explain it."""
+def headline_section(folder: Path) -> str:
     text = html(read(folder))
     (section,) = re.findall(r'<section class="headline".*?</section>', text, flags=re.DOTALL)
-    cells = re.findall(r"<td>(.*?)</td>", section, flags=re.DOTALL)
-    words = [" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in cells]
-    assert words[:3] == [
-        "artifact ✓ REPLICATED published binding.key_dominance : 1 [0.9, 1.1] Query and key meet in one slot code."
-        " ✗ NOT REPLICATED controlled binding.key_dominance.controlled : 1 [0.9, 1.1]"
-        " 1 in [0.9, 1.1] against 0 +- 0.2: surely greater"
+    return str(section)
+
+
+def texts(section: str, tag: str) -> list[str]:
+    """The text of every element with this tag."""
+    found = re.findall(rf"<{tag}\b[^>]*>(.*?)</{tag}>", section, flags=re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]*>", " ", text).split()) for text in found]
+
+
+def test_the_grid_has_a_cell_for_each_claim_and_model(folder: Path) -> None:
+    """Each procedure with its mark, a link to its row, and the number as published or the gate that failed."""
+    section = headline_section(folder)
+    assert texts(section, "td")[:3] == [
+        f"{PLANTS[0]} artifact ✓ published : REPLICATED ✗ controlled : NOT REPLICATED 1 [0.9, 1.1]"
         " differs from what was planted: binding.key_dominance.controlled",
-        "! INVALID (group_present) published binding.key_dominance Query and key meet in one slot code.",
-        "not judged",
+        f"{PLANTS[1]} ! published : INVALID gate group_present",
+        "the run as a whole no row in this run",
     ]
     assert set(re.findall(r'href="#([^"]*)"', section)) == {
         "binding.key_dominance",
         "binding.key_dominance.controlled",
         "binding.families_differ",
     }
+
+
+def test_each_verdict_has_its_numbers_and_a_reason(folder: Path) -> None:
+    """A planted model's reason is its mechanism, unless another verdict came out: then the numbers explain it."""
+    lines = texts(headline_section(folder), "dd")
+    assert lines[:3] == [
+        "binding.key_dominance : 1 [0.9, 1.1], margin ±0.2, 60 prompts Query and key meet in one slot code.",
+        "binding.key_dominance.controlled : 1 [0.9, 1.1], margin ±0.2, 60 prompts"
+        " 1 in [0.9, 1.1] against 0 +- 0.2: surely greater",
+        "binding.key_dominance Query and key meet in one slot code.",
+    ]
+
+
+def test_an_artifact_is_explained_by_its_controlled_row(folder: Path) -> None:
+    assert f"Why claim 4 is an artifact on {PLANTS[0]}: 1 in [0.9, 1.1] against 0 +- 0.2: surely greater" in texts(
+        headline_section(folder), "p"
+    )
+
+
+@pytest.mark.parametrize(
+    ("published", "controlled", "sentence"),
+    [
+        ("REPLICATED", "REPLICATED", "Robust, under both procedures: claim 4."),
+        ("REPLICATED", "NOT REPLICATED", "Artifact, as published only: claim 4."),
+        ("NOT REPLICATED", "REPLICATED", "Hidden, when controlled only: claim 4."),
+        ("NOT REPLICATED", "NOT REPLICATED", "Refuted, under both procedures: claim 4."),
+        ("REPLICATED", "INCONCLUSIVE", "Replicated as published, inconclusive when controlled: claim 4."),
+        ("INVALID", "INVALID", "Invalid under both procedures: claim 4."),
+        ("REPLICATED", None, "Replicated as published: claim 4."),
+    ],
+)
+def test_the_answer_on_a_model_is_a_sentence(published: str, controlled: str | None, sentence: str) -> None:
+    """Whether it was expected stands behind it."""
+    name, fields = "binding.key_dominance", {"headline": 4, "sentence": "binding.key_dominance", "gate": None}
+    claims = [
+        make_row(name, verdict=published, expected=published, **fields),
+        make_row("circuit.compact", verdict="INVALID"),
+    ]
+    if controlled is not None:
+        claims.append(make_row(f"{name}.controlled", verdict=controlled, expected="REPLICATED", **fields))
+    (answer,) = headline_table(summary_of(claims)).answers
+    assert answer.sentences == (sentence,)
+    as_planted = controlled in (None, "REPLICATED")
+    assert answer.expectation == (
+        "All as its mechanism predicts." if as_planted else "Not as its mechanism predicts: claim 4."
+    )
+
+
+def test_claims_with_the_same_answer_share_a_sentence() -> None:
+    claims = [make_row(f"other.{n}", headline=n, verdict="REPLICATED") for n in (1, 3, 4)]
+    (answer,) = headline_table(summary_of(claims)).answers
+    assert answer.sentences == ("Replicated as published: claims 1, 3 and 4.",)
 
 
 def test_without_headline_rows_there_is_no_table(tmp_path: Path) -> None:

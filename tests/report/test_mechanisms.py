@@ -1,4 +1,4 @@
-"""The top of the page: why NOT REPLICATED can be correct, then the headline table, then the matrices."""
+"""The top of the page: the answer, why NOT REPLICATED can be correct, then the matrices."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ pytest_plugins = ["pytester"]
 
 def top_of_page(text: str) -> list[str]:
     """Classes of the blocks up to the first matrix, in the order of the page."""
-    blocks = [attributes.get("class") or "" for tag, attributes in Reader(text).tags if tag in ("section", "table")]
+    blocks = [
+        attributes.get("class") or "" for tag, attributes in Reader(text).tags if tag in ("section", "table", "details")
+    ]
     return [name for name in blocks[: blocks.index("matrix") + 1] if name]
 
 
 def test_order_of_a_real_report(pytester: pytest.Pytester) -> None:
-    """A run of the plugin: nothing but the title stands above the explanation and the headline table."""
+    """A run of the plugin: nothing but the title stands above the answer."""
     pytester.makepyfile(test_small=ROWS.replace("models=())", "models=(), headline=4)"))
     options = ("--model", "planted:pointer", "--samples", "12", "--no-store", "-p", "no:cacheprovider")
     pytester.runpytest_inprocess("-p", "fixtures.plugin", *options, "--report", "out").assert_outcomes(
         passed=2, failed=2
     )
     text = (pytester.path / "out" / PAGE).read_text("utf-8")
-    assert top_of_page(text) == ["mechanisms", "headline", "cards", "matrix"]
-    assert 0 < text.index("</h1>") < text.index('class="mechanisms"') < text.index("<table")
+    assert top_of_page(text) == ["headline", "grid", "numbers", "mechanisms numbers", "cards", "matrix"]
+    assert (
+        0 < text.index("</h1>") < text.index('class="answers"') < text.index("<table") < text.index('id="mechanisms"')
+    )
     assert mechanisms.MECHANISMS["pointer"] in " ".join(Reader(text).texts).replace("&#39;", "'")
 
 
@@ -50,11 +54,11 @@ def claims_of(model: str, **fields: object) -> list[Judgement]:
 @pytest.mark.parametrize(
     ("kind", "expected", "blocks"),
     [
-        ("planted", "NOT REPLICATED", ["mechanisms", "headline", "cards", "matrix"]),
-        ("learned", None, ["mechanisms", "headline", "cards", "matrix"]),
-        ("adapter", None, ["mechanisms", "headline", "cards", "matrix"]),
-        ("hub", None, ["headline", "cards", "matrix"]),
-        ("hub", "REPLICATED", ["headline", "cards", "matrix"]),
+        ("planted", "NOT REPLICATED", ["headline", "grid", "numbers", "mechanisms numbers", "cards", "matrix"]),
+        ("learned", None, ["headline", "grid", "numbers", "mechanisms numbers", "cards", "matrix"]),
+        ("adapter", None, ["headline", "grid", "numbers", "mechanisms numbers", "cards", "matrix"]),
+        ("hub", None, ["headline", "grid", "numbers", "cards", "matrix"]),
+        ("hub", "REPLICATED", ["headline", "grid", "numbers", "cards", "matrix"]),
     ],
 )
 def test_models_with_an_explanation(kind: str, expected: str | None, blocks: list[str], tmp_path: Path) -> None:

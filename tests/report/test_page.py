@@ -12,10 +12,10 @@ import pytest
 
 from rebinding.report.figures.draw import FIGURES, share_limits
 from rebinding.report.figures.figure import FigureSpec
-from rebinding.report.files import CLAIMS
+from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES, TABLE
 from rebinding.report.folder import read
 from rebinding.report.page import html, render
-from rebinding.report.shapes import histogram, strip
+from rebinding.report.shapes import axis_of, histogram, strip
 from rebinding.verdicts.outcome import OUTCOMES
 from tests.everyday import sampled
 from tests.report.folders import make, make_row
@@ -52,6 +52,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         make_row(),
         make_row("tracing.object_direct", evidence=("tracing-3-target_box",)),
         make_row("circuit.compact"),
+        *(make_row(id) for id in ("tracing.five_boxes.object_direct", "roles.b_raises_pointer", "robust.third_slot")),
     ]
     return html(read(make(tmp_path_factory.mktemp("page") / "r", claims)))
 
@@ -78,7 +79,7 @@ def test_every_claim_is_an_address(page: str) -> None:
 def test_the_noise_floor_stands_beside_the_margin(tmp_path: Path) -> None:
     """Only in a row with a measured floor."""
     text = html(read(make(tmp_path / "r", [make_row(floor=0.0321), make_row("tracing.object_direct")], bare=True)))
-    assert re.findall(r"margin ([\d.]+); noise floor ([\d.]+) logits", text) == [("0.2", "0.0321")]
+    assert re.findall(r"margin ±([\d.]+).*; noise floor ([\d.]+) logits", text) == [("0.2", "0.0321")]
 
 
 @pytest.mark.parametrize("name", ["place", "letter", "standing"])
@@ -104,16 +105,21 @@ def test_links_lead_somewhere(page: str) -> None:
     ]
     assert links
     assert figures
-    assert {str(target).removeprefix("#") for target in (*links, *figures)} <= set(reader.ids())
-    assert all(str(target).startswith("#") for target in (*links, *figures))
+    addresses = [str(target) for target in (*links, *figures) if str(target).startswith("#")]
+    assert {target.removeprefix("#") for target in addresses} <= set(reader.ids())
+    data = [target for target in links if not str(target).startswith("#")]
+    assert {str(name).partition("/")[0] for name in data} == {CLAIMS, TABLE, SAMPLES, EVIDENCE}
 
 
 def test_nothing_comes_from_elsewhere(page: str) -> None:
-    """No address but those of the page itself and of data; names of XML dialects are no addresses."""
+    """No address but those of the page itself, of data, and of the report's own files behind links, which nothing
+    follows by itself; names of XML dialects are no addresses."""
+    own = (CLAIMS, TABLE, SAMPLES, f"{EVIDENCE}/")
     for tag, attributes in Reader(page).tags:
         for name in ("src", "href", "xlink:href", "action", "srcset", "data"):
             value = attributes.get(name)
-            assert value is None or value.startswith(("#", "data:")), (tag, name, value)
+            allowed = ("#", "data:", *(own if tag == "a" else ()))
+            assert value is None or value.startswith(allowed), (tag, name, value)
     assert "@import" not in page
     assert re.findall(r"url\((?!#)", page) == []
 
@@ -135,7 +141,7 @@ def test_every_figure_is_drawn(page: str) -> None:
     ids = Reader(page).ids()
     keys = {name.removeprefix("figure-").rsplit("-", 2)[0] for name in ids if name.endswith("-svg")}
     assert keys == {spec.key for spec in FIGURES}
-    assert "No evidence for this figure" not in page
+    assert "Not drawn on" not in page
 
 
 @pytest.mark.parametrize("spec", sampled(FIGURES, *FIGURES[::5]), ids=lambda spec: spec.key)
@@ -158,9 +164,18 @@ def test_figures_follow_the_evidence(spec: FigureSpec, tmp_path: Path) -> None:
     assert pictures[0] != pictures[2]
 
 
-def test_a_model_without_evidence_says_so(tmp_path: Path) -> None:
-    text = html(read(make(tmp_path / "r", [make_row()], bare=True)))
-    assert text.count("No evidence for this figure") == sum(not spec.special for spec in FIGURES)
+def test_figures_that_could_not_be_drawn_are_a_line_with_the_reason(tmp_path: Path) -> None:
+    """The gate that failed, or the command that runs their experiment; no empty box."""
+    claims = [make_row(), make_row("roles.x", verdict="INVALID", gate="group_present", measured=None)]
+    text = html(read(make(tmp_path / "r", claims, bare=True)))
+    lines = re.findall(r'<p class="small missing">(.*?)</p>', text)
+    assert len(lines) == 2
+    by_section = {section: [spec for spec in FIGURES if spec.section == section] for section in ("roles", "binding")}
+    for line, section in zip(lines, by_section, strict=True):
+        assert all(spec.title in line for spec in by_section[section])
+    assert "gates failed (group_present)" in lines[0]
+    assert "`pytest claims --model planted:pointer@llama -k binding --report DIR`" in lines[1]
+    assert "<figure id=" not in text
 
 
 def test_lettering_is_legible_at_the_size_at_which_it_is_shown(page: str) -> None:
@@ -225,15 +240,43 @@ def test_what_was_expected_stands_beside_the_verdict(
 
 def test_an_interval_stands_where_it_is() -> None:
     """Left of the reference value if it is smaller, and inside the band if it is within the margin."""
-    near, far = strip(make_row(measured=0.1, low=0.05, high=0.15)), strip(make_row(measured=-3.0, low=-4.0, high=-2.0))
+    rows = [make_row(measured=0.1, low=0.05, high=0.15), make_row(measured=-3.0, low=-4.0, high=-2.0)]
+    axis = axis_of(rows)
+    near, far = (strip(row, axis) for row in rows)
     assert near
     assert near.band
     assert near.band[0] < near.interval[0] < near.mean < near.interval[1] < near.band[1]
     assert far
-    assert far.band
-    assert far.reference is not None
-    assert far.interval[1] < far.band[0] < far.reference
-    assert strip(make_row(measured=None, low=None, high=None)) is None
+    assert far.interval[1] < near.band[0]
+    assert far.reference == near.reference
+    assert strip(make_row(measured=None, low=None, high=None), axis) is None
+
+
+def test_estimates_of_a_claim_share_an_axis_with_zero_and_numbers() -> None:
+    """A place is linear in the value: the same step everywhere, and the number that is written at it."""
+    rows = [make_row(measured=-8.55, low=-8.7, high=-8.4), make_row(measured=15.0, low=14.9, high=15.5)]
+    axis = axis_of(rows)
+    assert axis
+    assert (axis.first, axis.last) == (-8.7, 15.5)
+    labels = [float(tick.label.replace("−", "-")) for tick in axis.ticks]
+    assert 0 in labels
+    assert len(labels) >= 3
+    assert [tick.x for tick in axis.ticks] == [axis.place(value) for value in labels]
+    assert axis.place(15.0) - axis.place(0.0) == pytest.approx(
+        15 / 8.55 * (axis.place(0.0) - axis.place(-8.55)), abs=0.3
+    )  # places are rounded to a tenth
+
+
+def test_a_row_about_a_printed_number_shows_the_difference() -> None:
+    """Printed numbers differ from model to model, their differences share an axis; the interval is the judged one."""
+    first = make_row(kind="value", against=0.9, paper=0.9, measured=1.0, low=0.85, high=1.15, margin=0.1)
+    second = make_row(kind="value", against=7.0, paper=7.0, measured=7.1, low=6.95, high=7.25, margin=0.1)
+    axis = axis_of([first, second])
+    strips = [strip(row, axis) for row in (first, second)]
+    assert strips[0] == strips[1]
+    assert strips[0]
+    assert strips[0].reference == axis.place(0.0)
+    assert strips[0].interval == (axis.place(-0.05), axis.place(0.25))
 
 
 def test_a_distribution_has_all_its_numbers() -> None:

@@ -100,7 +100,7 @@ def test_squares_are_letters_and_links(tmp_path: Path) -> None:
             "!",
         ),
     ]
-    assert table.count('aria-label="controlled: not judged"') == 1
+    assert table.count('aria-label="controlled: no row in this run"') == 1
 
 
 def test_the_sentence_at_the_top() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -12,15 +13,17 @@ from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.request import BINDING
-from rebinding.experiments.binding.summary import ReadoutKinds, per_example, per_head
-from rebinding.report.figures.figure import LETTERING, OKABE_ITO, FigureSpec, cut_label, over_prompts, readable, shows
+from rebinding.experiments.binding.summary import CASE, ReadoutKinds, When, by_unit, masses, per_example, per_head
+from rebinding.report.figures.figure import LETTERING, OKABE_ITO, FigureSpec, cut_label, interval_of, readable, shows
 from rebinding.report.folder import ReportedModel
 
 MAIN = ("q", "k_both", "qk")
-PANELS = {"dR": "change of log attention ratio", "dlogit": "change of logit margin", "switch": "share that switches"}
+PANELS = {"dR": "dR (log attention ratio)", "dlogit": "dlogit (logits)", "switch": "switch (share of heads)"}
 OURS, PAPERS = OKABE_ITO["blue"], OKABE_ITO["vermillion"]
 PRINTED_RANDOM = "random_qk"
 """The condition at which the paper's row "Random" is drawn; the text does not say which of the three controls it is."""
+SLOT_STYLES: Mapping[Literal["i", "j"], tuple[str, str]] = {"i": (OURS, "o"), "j": (OKABE_ITO["orange"], "s")}
+"""The slot that a head attends to before, and the one that the shift points to."""
 VARIED = ("controlled", "isolated", "third slot", "narrative", "random directions")
 
 
@@ -29,7 +32,7 @@ def draw_shift_table(model: ReportedModel) -> Figure | None:
     evidence = model.find_largest_evidence(BINDING, variation="published", cut=None)
     if evidence is None:
         return None
-    return table_figure(evidence, printed=printed_table(model.printed_numbers))
+    return table_figure(evidence, printed=printed_table(model.printed_numbers), label=model.provenance)
 
 
 def draw_shift_heads(model: ReportedModel) -> Figure | None:
@@ -50,6 +53,48 @@ def draw_shift_variations(model: ReportedModel) -> Figure | None:
     return variation_figure(variations, conditions=MAIN) if len(variations) > 1 else None
 
 
+def draw_attention(model: ReportedModel) -> Figure | None:
+    """Attention of group B on the two slots, head by head."""
+    evidence = model.find_largest_evidence(BINDING, variation="published", cut=None)
+    return attention_figure(evidence) if evidence else None
+
+
+@mpl.rc_context(LETTERING)
+def attention_figure(evidence: Evidence, conditions: Sequence[str] = MAIN) -> Figure:
+    """A panel before any edit and one for each condition: the attention of every head on slot i and slot j, mean over
+    prompts, with intervals."""
+    rows = evidence.rows
+    heads = [f"{layer}.{head}" for layer, head in evidence.settings["heads"]]
+    figure = Figure(figsize=(2.3 * (1 + len(conditions)), 1.7 + 0.24 * len(heads)), layout="constrained")
+    panels = figure.subplots(1, 1 + len(conditions), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (condition, when, title) in zip(panels, _moments(conditions), strict=True):
+        of_condition = rows["condition"] == condition
+        mass, chosen = masses(evidence, when)[of_condition], rows[of_condition]
+        for slot, (colour, marker) in SLOT_STYLES.items():
+            values = mass[np.arange(len(chosen)), chosen[slot].to_numpy()]
+            table = chosen[[*CASE, "layer", "head"]].assign(mass=values)
+            for line, (_, of_head) in enumerate(table.groupby(["layer", "head"])):
+                interval = interval_of(by_unit(of_head, "mass"), share=True)
+                ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
+                label = f"slot {slot}" if line == 0 else None
+                axes.errorbar(interval.mean, line, xerr=ends, fmt=marker, color=colour, capsize=2, label=label)
+        axes.set_title(title)
+        axes.set_xlim(0, 1)
+    panels[0].set_yticks(range(len(heads)), heads)
+    panels[0].set_ylim(len(heads) - 0.5, -0.5)
+    panels[0].set_ylabel("layer.head")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    figure.supxlabel("attention from the readout (share)")
+    return figure
+
+
+def _moments(conditions: Sequence[str]) -> Iterator[tuple[str, When, str]]:
+    """The condition, before or after its edit, and the title of each panel."""
+    yield conditions[0], "before", "before"
+    for condition in conditions:
+        yield condition, "after", f"shift of {readable(condition)}"
+
+
 def printed_table(printed: Mapping[str, float]) -> dict[tuple[str, str], float]:
     """The printed values of section 5, by condition and measure."""
     cells = [name.split(".") for name in printed if name.startswith("binding.")]
@@ -61,9 +106,14 @@ def printed_table(printed: Mapping[str, float]) -> dict[tuple[str, str], float]:
 
 @mpl.rc_context(LETTERING)
 def table_figure(
-    evidence: Evidence, *, readout: ReadoutKinds | None = None, printed: Mapping[tuple[str, str], float] | None = None
+    evidence: Evidence,
+    *,
+    readout: ReadoutKinds | None = None,
+    printed: Mapping[tuple[str, str], float] | None = None,
+    label: str = "printed",
 ) -> Figure:
-    """A panel per measure, a line per condition: our mean with its 95 % interval, and the paper's value."""
+    """A panel per measure, a line per condition: our mean with its interval, and the number that it is compared
+    with."""
     examples = per_example(evidence, readout=readout)
     conditions = list(dict.fromkeys(examples["condition"]))
     figure = Figure(figsize=(9, 0.6 + 0.28 * len(conditions)), layout="constrained")
@@ -71,7 +121,7 @@ def table_figure(
         for line, condition in enumerate(conditions):
             dot(axes, examples[examples["condition"] == condition], measure, line, OURS)
             if printed and (condition, measure) in printed:
-                axes.plot(printed[condition, measure], line, "D", ms=8, mfc="none", color=PAPERS, label="paper")
+                axes.plot(printed[condition, measure], line, "D", ms=8, mfc="none", color=PAPERS, label=label)
         axes.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
         axes.set_title(title)
         axes.set_yticks(range(len(conditions)), [readable(name) for name in conditions])
@@ -88,13 +138,14 @@ def head_figure(
     table = per_head(evidence, readout=readout)
     heads = [tuple(head) for head in evidence.settings["heads"]]
     figure = Figure(figsize=(2.6 * len(conditions), 0.8 + 0.22 * len(heads)), layout="constrained")
-    panels = figure.subplots(1, len(conditions), sharey=True, squeeze=False)[0]
+    panels = figure.subplots(1, len(conditions), sharex=True, sharey=True, squeeze=False)[0]
     for axes, condition in zip(panels, conditions, strict=True):
         of_condition = table[table["condition"] == condition].set_index(["layer", "head"])
         for line, head in enumerate(heads):
             dot(axes, of_condition.loc[[head]].reset_index(), "dR", line, OURS)
         axes.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
-        axes.set_title(f"dR, {readable(condition)}")
+        axes.set_title(f"shift of {readable(condition)}")
+        axes.set_xlabel("dR (log ratio)")
         axes.set_yticks(range(len(heads)), [f"{layer}.{head}" for layer, head in heads])
     panels[0].set_ylim(len(heads) - 0.5, -0.5)
     panels[0].set_ylabel("layer.head")
@@ -108,12 +159,13 @@ def variation_figure(
     """dR of the main conditions: a panel per condition, a line per variation of the experiment."""
     tables = {name: per_example(evidence) for name, evidence in variations.items()}
     figure = Figure(figsize=(2.4 * len(conditions), 0.8 + 0.28 * len(tables)), layout="constrained")
-    panels = figure.subplots(1, len(conditions), sharey=True, squeeze=False)[0]
+    panels = figure.subplots(1, len(conditions), sharex=True, sharey=True, squeeze=False)[0]
     for axes, condition in zip(panels, conditions, strict=True):
         for line, table in enumerate(tables.values()):
             dot(axes, table[table["condition"] == condition], "dR", line, OURS)
         axes.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
-        axes.set_title(f"dR, {readable(condition)}")
+        axes.set_title(f"shift of {readable(condition)}")
+        axes.set_xlabel("dR (log ratio)")
         axes.set_yticks(range(len(tables)), list(tables))
     panels[0].set_ylim(len(tables) - 0.5, -0.5)
     return figure
@@ -124,7 +176,7 @@ def dot(axes: Axes, table: pd.DataFrame, measure: str, line: float, colour: str,
     draws = table.groupby("draw")[measure].mean().to_numpy()
     if len(draws) > 1:
         axes.plot(draws, np.full(len(draws), line), ".", color=colour, alpha=0.3)
-    interval = over_prompts(table, measure)
+    interval = interval_of(by_unit(table, measure), share=measure == "switch")
     ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
     axes.errorbar(interval.mean, line, xerr=ends, fmt="o", color=colour, capsize=2, label=label)
 
@@ -135,9 +187,10 @@ FIGURES: tuple[FigureSpec, ...] = (
         "binding",
         "Shifts of queries and keys",
         "Compare with the paper's tables of the Q/K interventions.",
-        "There, queries and keys each redirect attention, and both together cancel. Diamonds: printed numbers.",
+        "There, queries and keys each redirect attention, and both together cancel. Diamonds: numbers printed in the"
+        " paper, or declared with a plant.",
         "Change of the log attention ratio and of the logit margin, and share of heads that switch to the other slot,"
-        " with 95 % intervals.",
+        " with 90 % intervals.",
         (shows(BINDING, variation="published"),),
         draw_shift_table,
         shares="x",
@@ -152,6 +205,17 @@ FIGURES: tuple[FigureSpec, ...] = (
         (shows(BINDING, variation="published"),),
         draw_shift_heads,
         shares="x",
+    ),
+    FigureSpec(
+        "attention",
+        "binding",
+        "Attention of group B before and after the shifts",
+        "Not in the paper, which reports log ratios alone.",
+        "",
+        "Attention of every head of group B on the tokens of slot i and slot j that rows read: before any edit, and"
+        " with the query, the keys and both shifted from i to j; means over prompts with 90 % intervals.",
+        (shows(BINDING, variation="published"),),
+        draw_attention,
     ),
     FigureSpec(
         "variations",

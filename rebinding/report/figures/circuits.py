@@ -30,6 +30,8 @@ from rebinding.report.figures.figure import (
     interval_of,
     readable,
     shows,
+    text_colour,
+    tooltip,
 )
 from rebinding.report.folder import ReportedModel
 
@@ -42,6 +44,8 @@ COMPONENTS = {
 PARTS = ("context", "swap", "question", "readout")
 """The parts of a prompt, in order."""
 Place = tuple[float, float]
+HEADS_TABLE = "#table-heads"
+"""The address on the page of the table of heads by group."""
 
 
 def draw_found_graph(model: ReportedModel) -> Figure | None:
@@ -64,7 +68,8 @@ def draw_graph(graph: Graph, n_layers: int, name: str) -> Figure:
         for edge in sorted(graph.edges, key=lambda edge: abs(edge.effect)):
             _draw_edge(axes, edge, places, (float(n_layers), float(len(tokens) - 1)), strongest)
         for node, (x, y) in places.items():
-            axes.plot(x, y, "o", ms=13, color="0.25")
+            tip = tooltip(f"head {node.layer}.{node.head} at {readable(node.token)}")
+            axes.plot(x, y, "o", ms=13, color="0.25", gid=tip)
             axes.annotate(str(node.head), (x, y), ha="center", va="center", fontsize=SMALLEST, color="w")
         for component, colour in COMPONENTS.items():
             axes.plot([], [], color=colour, label=component if component == "direct" else f"by {component}")
@@ -169,10 +174,11 @@ def draw_circuit(circuit: Circuit, n_layers: int, name: str) -> Figure:
             axes.axhline(row, color="0.85", lw=1, zorder=0)
             for head in (head for head in circuit.heads if head.role == role):
                 height = stacks[head] * 0.22
-                axes.plot(head.layer, row - height, "o", ms=13, color=GROUP_COLOURS.get(head.group, "0.4"))
-                axes.annotate(
-                    str(head.head), (head.layer, row - height), ha="center", va="center", fontsize=SMALLEST, color="w"
-                )
+                place, fill = (head.layer, row - height), GROUP_COLOURS.get(head.group, "0.4")
+                tip = tooltip(f"head {head.layer}.{head.head}, group {head.group}, at {readable(head.role)}")
+                axes.plot(*place, "o", ms=13, color=fill, gid=tip, url=HEADS_TABLE)
+                colour = text_colour(fill)
+                axes.annotate(str(head.head), place, ha="center", va="center", fontsize=SMALLEST, color=colour)
         axes.set_yticks(range(len(roles)), [_row_label(circuit, role) for role in roles])
         axes.set_ylim(len(roles) - 0.4, -0.9)
         axes.set_xlim(-0.7, n_layers - 0.3)
@@ -305,8 +311,9 @@ def path_diagram(links: Sequence[Link], roles: Mapping[str, str], heads: Mapping
         if group == "logits":
             axes.text(x, y, "logits", ha="center", va="center", fontweight="bold")
             continue
-        axes.plot(x, y, "o", ms=24, color=GROUP_COLOURS[group] if group in heads else "0.75")
-        axes.text(x, y, group, ha="center", va="center", color="white", fontweight="bold")
+        fill = GROUP_COLOURS[group] if group in heads else "0.75"
+        axes.plot(x, y, "o", ms=24, color=fill)
+        axes.text(x, y, group, ha="center", va="center", color=text_colour(fill), fontweight="bold")
         label = f"{readable(roles[group])}\nheads: {heads[group]}" if group in heads else "none"
         axes.annotate(label, (x, y), (0, -17), textcoords="offset points", ha="center", va="top")
     axes.set_xlim(-0.5, 5.4)
@@ -387,7 +394,7 @@ PATH_FIGURES: tuple[FigureSpec, ...] = (
         "Compare with the paper's circuit diagram, whose arrows have no numbers.",
         "There, E acts on D's values, D on C's queries, C on B's values, B on A's queries.",
         "Groups from the context to the answer; on each arrow the component of the receiver (Q, V, K with V) and the"
-        " logits that the answer loses if the sender's output comes from a noise prompt, with 95 % intervals.",
+        " logits that the answer loses if the sender's output comes from a noise prompt, with 90 % intervals.",
         (shows(PATHS),),
         draw_links,
     ),

@@ -27,8 +27,8 @@ from matplotlib.figure import Figure
 from rebinding.evidence.request import digest
 from rebinding.evidence.sources import code_hash
 from rebinding.evidence.store import Note, Store
-from rebinding.report.figures import binding, circuits, roles, tracing
-from rebinding.report.figures.figure import FigureSpec
+from rebinding.report.figures import binding, circuits, diagnostic, roles, tracing
+from rebinding.report.figures.figure import TOOLTIP, FigureSpec
 from rebinding.report.folder import ReportedModel
 
 METADATA_TAGS = re.compile(
@@ -37,6 +37,7 @@ METADATA_TAGS = re.compile(
 TAG = re.compile(r"<[^>]*>")
 UNUSED_ID = re.compile(r' id="(?:[A-Za-z][A-Za-z0-9.]*_\d+|image[0-9a-f]+)"')
 """Ids without references: figure_1, axes_1, and those of images."""
+TOOLTIP_ID = re.compile(rf'<g id="{TOOLTIP}([^"]*)">')
 SVG_TAG = re.compile(r"<svg[^>]*>")
 BOX = re.compile(r'viewBox="([^"]*)"')
 LETTERING: dict[Any, Any] = {"svg.fonttype": "none", "font.family": "sans-serif", "text.parse_math": False}
@@ -48,7 +49,7 @@ def inline(figure: Figure, name: str, *, alt: str) -> Markup:
     with mpl.rc_context({**LETTERING, "svg.hashsalt": name}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = TAG.sub(lambda match: _tidy(match.group()), METADATA_TAGS.sub("", stream.getvalue()))
-    text = re.sub(r">\s+<", "><", text).strip()
+    text = TOOLTIP_ID.sub(r"<g><title>\1</title>", re.sub(r">\s+<", "><", text).strip())
     match = BOX.search(text)
     box, width = match.group(1) if match else "0 0 100 100", round(72 * figure.get_size_inches()[0])
     head = Markup(
@@ -90,7 +91,7 @@ Group: TypeAlias = Sequence[tuple[ReportedModel, str]]
 """Models with the ids of their figures."""
 
 
-MODULES = (binding, circuits, roles, tracing)
+MODULES = (binding, circuits, diagnostic, roles, tracing)
 FIGURES: tuple[FigureSpec, ...] = (
     *binding.FIGURES,
     *circuits.CIRCUIT_FIGURES,
@@ -98,6 +99,7 @@ FIGURES: tuple[FigureSpec, ...] = (
     *roles.FIGURES,
     *circuits.SEARCH_FIGURES,
     *tracing.FIGURES,
+    *diagnostic.FIGURES,
 )
 
 

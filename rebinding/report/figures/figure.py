@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.colors import to_rgb
 
 from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.request import Facet
 from rebinding.report.folder import ReportedModel, has_facets
-from rebinding.verdicts import estimate
+from rebinding.verdicts import quantities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,7 +113,25 @@ LETTERING: dict[Any, Any] = {
     "axes.spines.right": False,
     "legend.frameon": False,
 }
-LEVEL = 0.95
+
+
+DARK = "#1a1a1a"
+"""Nearly black, for text on a colour: black itself becomes the colour of the page's text."""
+
+
+def text_colour(fill: str) -> str:
+    """White or dark, whichever has more contrast on a colour (relative luminance of WCAG)."""
+    linear = np.array(to_rgb(fill)) ** 2.2
+    luminance = float(linear @ (0.2126, 0.7152, 0.0722))
+    return "#ffffff" if luminance < 0.16 else DARK
+
+
+def tooltip(text: str) -> str:
+    """The id of an artist that has this text as its title on the page (`draw.inline`)."""
+    return f"{TOOLTIP}{text}"
+
+
+TOOLTIP = "tooltip: "
 
 
 def readable(name: str) -> str:
@@ -129,12 +148,11 @@ class Interval(NamedTuple):
 
 
 def over_prompts(table: pd.DataFrame, measure: str) -> Interval:
-    """The mean of a measure over prompts; the cases and draws of a prompt are one observation, their mean."""
+    """The mean of a measure over prompts; the cases of a prompt are one observation, their mean."""
     return interval_of(table.groupby("prompt")[measure].mean().to_numpy(dtype=float))
 
 
-def interval_of(values: npt.NDArray[np.generic]) -> Interval:
-    """The mean of one number for each prompt."""
-    mean = estimate(values, unit="prompts")
-    low, high = mean.bounds(LEVEL)
-    return Interval(float(mean.mean), float(low), float(high))
+def interval_of(values: npt.NDArray[np.generic], *, share: bool = False) -> Interval:
+    """The mean of numbers by (prompt,) or (draw, prompt), with the interval of the rows (`quantities.py`)."""
+    measurement, low, high = quantities.interval_of(values, share=share)
+    return Interval(float(measurement.mean), low, high)

@@ -48,7 +48,7 @@ def draw_role_bars(model: ReportedModel) -> Figure | None:
         return None
     named = {name.removeprefix("roles."): value for name, value in model.printed_numbers.items() if "roles." in name}
     by_group = {(name.partition(".")[0], name.partition(".")[2]): value for name, value in named.items()}
-    return role_bars(panels, printed=by_group)
+    return role_bars(panels, printed=by_group, label=model.provenance)
 
 
 def role_panels(model: ReportedModel) -> Mapping[str, Mapping[str, Facet]]:
@@ -73,8 +73,10 @@ def _bars(model: ReportedModel, facets: Mapping[str, Facet]) -> Bars | None:
 
 
 @mpl.rc_context(LETTERING)
-def role_bars(panels: Mapping[str, Bars], *, printed: Mapping[tuple[str, str], float] | None = None) -> Figure:
-    """A panel for each set of conventions: grouped bars with 95 % intervals, the control's `new_object` hatched, the
+def role_bars(
+    panels: Mapping[str, Bars], *, printed: Mapping[tuple[str, str], float] | None = None, label: str = "printed"
+) -> Figure:
+    """A panel for each set of conventions: grouped bars with 90 % intervals, the control's `new_object` hatched, the
     pointer's `pointed_object` filled.
 
     `printed` are the paper's numbers by group and by `pointer` or `content`, drawn as diamonds; not in the controlled
@@ -84,15 +86,17 @@ def role_bars(panels: Mapping[str, Bars], *, printed: Mapping[tuple[str, str], f
     axes_of_panels = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
     for axes, (name, (control, pointer)) in zip(axes_of_panels, panels.items(), strict=True):
         measured = control.settings["mode"] != CONTROLLED
-        _panel(axes, control, pointer, (printed or {}) if measured else {})
+        _panel(axes, control, pointer, (printed or {}) if measured else {}, label)
         axes.set_title(name, fontsize=SMALLEST, loc="left")
     axes_of_panels[-1].set_xlabel("patched group")
-    figure.supylabel("change of the word's logit", fontsize=SMALLEST)
+    figure.supylabel("change of the word's logit (logits)", fontsize=SMALLEST)
     figure.legend(*axes_of_panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
     return figure
 
 
-def _panel(axes: Axes, control: Evidence, pointer: Evidence, printed: Mapping[tuple[str, str], float]) -> None:
+def _panel(
+    axes: Axes, control: Evidence, pointer: Evidence, printed: Mapping[tuple[str, str], float], label: str
+) -> None:
     """The bars of one panel."""
     groups = list(control.settings["groups"])
     for side, (word, evidence) in enumerate((("new_object", control), ("pointed_object", pointer))):
@@ -114,7 +118,7 @@ def _panel(axes: Axes, control: Evidence, pointer: Evidence, printed: Mapping[tu
         named = [(place, printed.get((group, MEASURED[word]))) for place, group in enumerate(groups)]
         papers = [(place + (side - 0.5) * WIDTH, value) for place, value in named if value is not None]
         for at, value in papers:
-            axes.plot(at, value, "D", mfc="none", color=PAPERS, label="_" if side or at != papers[0][0] else "paper")
+            axes.plot(at, value, "D", mfc="none", color=PAPERS, label="_" if side or at != papers[0][0] else label)
     axes.axhline(0, color=OKABE_ITO["black"], linewidth=0.8)
     axes.set_xticks(range(len(groups)), groups)
 
@@ -125,7 +129,8 @@ FIGURES: tuple[FigureSpec, ...] = (
         "roles",
         "Effect of patching each group",
         "Compare with the paper's bars of head roles.",
-        "There, B moves the pointed object and not the new one. Diamonds: the four printed numbers.",
+        "There, B moves the pointed object and not the new one. Diamonds: numbers printed in the paper, or declared"
+        " with a plant.",
         "Change of the logit of the pointed object (filled) and of the new object (hatched), for each group, under the"
         " procedure of the released code, of the paper's text, and under the controlled procedure.",
         (shows(ROLES),),

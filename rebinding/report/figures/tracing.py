@@ -25,13 +25,12 @@ from matplotlib.patches import Patch, Rectangle
 
 from rebinding.evidence import Evidence
 from rebinding.evidence.request import Facet
-from rebinding.experiments.tracing.request import DIAGNOSTIC, EVERY_TOKEN, TRACING
+from rebinding.experiments.tracing.request import EVERY_TOKEN, TRACING
 from rebinding.experiments.tracing.summary import by_role, by_token
 from rebinding.report.figures.figure import (
     LETTERING,
     MAP_COLOURS,
     PANEL_COLOURS,
-    SITE_COLOURS,
     SMALLEST,
     FigureSpec,
     readable,
@@ -137,29 +136,6 @@ def mode_maps(maps: Mapping[Any, Evidence]) -> Figure:
     return figure
 
 
-@mpl.rc_context(LETTERING)
-def readout_figure(evidence: Evidence) -> Figure:
-    """Change of the counterfactual's margin over the original's answer, for each question, by layer and window."""
-    rows = evidence.rows
-    names = list(dict.fromkeys(rows["question"]))
-    figure = Figure(figsize=(2 + 3 * len(names), 3.6), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(names), sharey=True))
-    for axes, name in zip(panels, names, strict=True):
-        of_question = rows[rows["question"] == name]
-        for place, group in of_question.groupby("place", sort=False):
-            _draw_site(axes, str(place), group)
-        accuracy = of_question.drop_duplicates("prompt")[["original_correct", "counterfactual_correct"]].mean()
-        axes.set_title(
-            f"question about the {name} box\nanswered correctly: {accuracy.iloc[0]:.0%}, {accuracy.iloc[1]:.0%}"
-        )
-        axes.axhline(0, color="grey", linewidth=0.8)
-        axes.set_xlabel("layer (a window at its middle)")
-    panels[0].set_ylabel("change of the margin, counterfactual\nminus original answer (logits)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
-    return figure
-
-
 def striped(grids: np.ndarray, colours: np.ndarray) -> np.ndarray:
     """An image (layer, token * STRIPES, 3) of values (panel, layer, token): cells are divided among their roles."""
     values = np.clip(np.nan_to_num(grids), 0, 1)
@@ -171,26 +147,6 @@ def striped(grids: np.ndarray, colours: np.ndarray) -> np.ndarray:
         tint = 1 - values[..., None] * (1 - colours[:, None, None])  # (panel, layer, token, 3)
         image[:, :, stripe] = np.where(chosen.any(axis=0)[..., None], (tint * chosen[..., None]).sum(axis=0), 1.0)
     return image.reshape(count.shape[0], -1, 3)
-
-
-def _draw_site(axes: Axes, place: str, group: pd.DataFrame) -> None:
-    """A band for single layers, dashes for windows, a diamond for all layers at once."""
-    colour, top = SITE_COLOURS.get(place, "black"), int(group["last"].max())
-    spans = group.groupby(["first", "last"], as_index=False)["change"].agg(["mean", "sem"])
-    spans = spans.assign(middle=(spans["first"] + spans["last"]) / 2, width=spans["last"] - spans["first"] + 1)
-    single = spans[spans["width"] == 1]
-    axes.plot(single["middle"], single["mean"], color=colour, label=f"{readable(place)}, one layer")
-    half = 1.96 * single["sem"].fillna(0)
-    axes.fill_between(
-        single["middle"], single["mean"] - half, single["mean"] + half, color=colour, alpha=0.2, linewidth=0
-    )
-    runs = spans[(spans["width"] > 1) & (spans["width"] <= top)]
-    windows = runs[runs["width"] == runs["width"].min()]  # the longer one, which stops before the answer, is for rules
-    if len(windows):
-        label = f"{readable(place)}, {windows['width'].iloc[0]} layers"
-        axes.plot(windows["middle"], windows["mean"], "--", color=colour, label=label)
-    full = spans[spans["width"] == top + 1]
-    axes.plot(top + 1, full["mean"], "D", color=colour, markersize=4, label=f"{readable(place)}, all layers")
 
 
 def _canvas(shape: tuple[int, ...], panels: int) -> tuple[Figure, Sequence[Axes]]:
@@ -285,18 +241,6 @@ def tracing_figures(boxes: int, section: str, suffix: str, note: str) -> tuple[F
             (shows(TRACING, boxes=boxes),),
             draw_mode_maps(boxes),
         ),
-        FigureSpec(
-            f"readout{suffix}",
-            section,
-            "Readout diagnostic: where the swap is resolved",
-            f"Compare with the appendix's readout diagnostic{note}.",
-            "There, patching the swap's full stop helps the question about the asked box, and patching the readout"
-            " helps every question.",
-            "Change of the logit margin by layer, for each question and both patched tokens.",
-            (shows(DIAGNOSTIC, boxes=boxes, windows="all"),),
-            draw_diagnostic(boxes),
-            shares="y",
-        ),
     )
 
 
@@ -334,19 +278,6 @@ def draw_mode_maps(boxes: int) -> Callable[[ReportedModel], Figure | None]:
     def draw(model: ReportedModel) -> Figure | None:
         maps = maps_by_mode(model, boxes)
         return mode_role_maps(maps) if maps else None
-
-    return draw
-
-
-def draw_diagnostic(boxes: int) -> Callable[[ReportedModel], Figure | None]:
-    """The readout diagnostic."""
-
-    def draw(model: ReportedModel) -> Figure | None:
-        facets: dict[str, Facet] = {"boxes": boxes, "windows": "all"}
-        evidence = model.find_largest_evidence(DIAGNOSTIC, design="published", **facets) or model.find_largest_evidence(
-            DIAGNOSTIC, **facets
-        )
-        return readout_figure(evidence) if evidence else None
 
     return draw
 
