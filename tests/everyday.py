@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -16,3 +16,8 @@ def sampled(values: Iterable[Any], *everyday: Any) -> list[Any]:
     if missing:
         raise ValueError(f"everyday parameters {missing} are none of {values}")
     return [value if value in selected else pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+def chosen(cases: Iterable[tuple[Any, ...]], is_everyday: Callable[..., bool]) -> list[Any]:
+    """All cases of several parameters; those that are not for every day are slow."""
+    return [case if is_everyday(*case) else pytest.param(*case, marks=pytest.mark.slow) for case in cases]

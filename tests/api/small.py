@@ -14,7 +14,7 @@ from rebinding import Model, Prompts
 from rebinding.models import LoadedModel
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import derive
-from tests.surgery.models import Family, tiny, tokens
+from tests.families.models import Family, tiny, tokens
 
 LAYERS, HEADS, GROUP, HEAD_DIM, LENGTH = 4, 6, 3, 10, 13
 

@@ -18,7 +18,7 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.arithmetic.rounding import ULPS, rounding
 from tests.close import agree
 from tests.everyday import sampled
-from tests.surgery.models import tiny, tokens
+from tests.families.models import tiny, tokens
 
 ROOT = Path(__file__).parents[2]
 A, B, BIAS = torch.randn(3, 20, 20, generator=torch.Generator().manual_seed(0)).unbind()

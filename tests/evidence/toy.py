@@ -17,7 +17,7 @@ from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import derive
-from tests.surgery.models import tiny
+from tests.families.models import tiny
 
 POWERS = Kind("powers", ("prompt", "power"))
 N = 10

@@ -9,13 +9,14 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from rebinding.models.reference import Cell
 from rebinding.surgery import Edit, Read, RecordedRun, TorchSurgeon, derive
 from rebinding.surgery.sites import HEADLESS, KEYED, Mode, Site
 from tests.arithmetic.rounding import rounding
 from tests.families.hooks import run_with_hooks
 from tests.families.models import LENGTH, N_HEADS, PROMPTS, VOCABULARY, Family, RandomModel, reference_model
 from tests.families.tables import TABLES, Table
-from tests.surgery.small_edits import Cell, place
+from tests.surgery.small_edits import place
 
 ROUNDING_SEEDS = (1, 2, 3)
 
@@ -46,9 +47,9 @@ def tolerance(model: RandomModel) -> float:
     """Five times what rounding does to the reference: in float32, rounded as three processors might, against float64.
 
     It is taken over the unedited run and over runs with noise in some layer's input, at every token. The surgeon
-    multiplies matrices of other shapes, in other orders: it may be off the exact result by that much, and edits amplify
-    it (`tests/surgery/test_agreement.py` measured twice). Layers with a state norm short vectors, and an edit may make
-    them shorter: three times as much (measured under `--rounding`: 1.5 times).
+    multiplies matrices of other shapes, in other orders: it may be off the exact result by that much, and edits several
+    times as large as what was there amplify it (measured: both together, twice). Layers with a state norm short
+    vectors, and an edit may make them shorter: three times as much (measured under `--rounding`: 1.5 times).
     """
     table, n = TABLES[model.family], len(model.prompts)
     prompts = model.prompts.repeat(1 + len(table.layers), 1)

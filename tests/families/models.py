@@ -1,13 +1,17 @@
-"""Tiny random models of the families of today, on which a wrong surgeon cannot be right by luck.
+"""Tiny random models of all families, on which a wrong surgeon cannot be right by luck.
 
-KV heads are shared, head sizes are odd where rotation allows it and differ from layer to layer where a family can,
-windows and chunks are shorter than a prompt, norm weights are far from their defaults, and biases, sinks, gates,
-kernels and scalars are as large as what they are added to or multiplied with.
+KV heads are shared, heads x head_dim is not the hidden size, head sizes are odd where rotation allows it and differ
+from layer to layer where a family can, windows and chunks are shorter than a prompt, soft caps bite, norm weights are
+far from their defaults, and biases, sinks, gates, kernels and scalars are as large as what they are added to or
+multiplied with.
+
+`tiny` makes one model of a family with large weights, for tests of anything that runs on a model; `RandomModel` makes
+several at stated scales, for the comparison with plain hooks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -15,9 +19,13 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from rebinding.surgery import Anatomy
+from rebinding.surgery.anatomy import LayerParts
 from tests.everyday import sampled
 
-Family: TypeAlias = Literal[
+UsualFamily: TypeAlias = Literal["llama", "mistral", "gemma2", "gemma3", "gemma3_multimodal", "qwen3"]
+"""Families whose layers are alike: three projections, one width of heads, one MLP."""
+UnusualFamily: TypeAlias = Literal[
     "gpt_neox",
     "gpt_neox_sequential",
     "opt",
@@ -35,14 +43,19 @@ Family: TypeAlias = Literal[
     "gpt2",
     "phi",
 ]
-FAMILIES: tuple[Family, ...] = get_args(Family)
+Family: TypeAlias = UsualFamily | UnusualFamily
+USUAL: tuple[UsualFamily, ...] = get_args(UsualFamily)
+UNUSUAL: tuple[UnusualFamily, ...] = get_args(UnusualFamily)
+FAMILIES: tuple[Family, ...] = (*USUAL, *UNUSUAL)
 VARIANT_OF: dict[Family, str] = {
+    "gemma3": "gemma3_text",
+    "gemma3_multimodal": "gemma3",
     "gpt_neox_sequential": "gpt_neox",
     "stablelm_parallel": "stablelm",
     "gemma4_text_equal": "gemma4_text",
     "gemma4_text_experts": "gemma4_text",
 }
-"""The library's name of a family, where ours names a variant."""
+"""The library's name of a family, where ours is another."""
 SCALES = (0.6, 1.0, 1.6)
 """Gains of the random matrices: 1 keeps the size of what passes through."""
 SCALES_WITH_STATE = (0.6, 0.75, 1.0)
@@ -50,6 +63,8 @@ SCALES_WITH_STATE = (0.6, 0.75, 1.0)
 WITH_STATE: frozenset[Family] = frozenset({"qwen3_next", "qwen3_5_text"})
 
 VOCABULARY = 101
+SPECIAL = range(95, VOCABULARY)
+"""Token ids that stand for images or beginnings; `tokens` never draws them, nor the first three."""
 LENGTH = 14
 COMMON = 4
 """Tokens that all prompts begin with."""
@@ -117,7 +132,40 @@ STABLELM: dict[str, Any] = {
     "rope_parameters": _rope(partial_rotary_factor=0.6),
 }
 
+LINEAR_ROPE: dict[str, Any] = {
+    "sliding_attention": _rope(),
+    "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+}
+GEMMA3: dict[str, Any] = {
+    "attention_bias": False,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+    "query_pre_attn_scalar": 7,
+    "rope_parameters": LINEAR_ROPE,
+}
+GEMMA2: dict[str, Any] = GEMMA3 | {
+    "layer_types": ALTERNATING,
+    "attn_logit_softcapping": 1.5,
+    "final_logit_softcapping": 3.0,
+    "rope_parameters": None,
+}
+VISION: dict[str, Any] = {
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 8,
+    "patch_size": 4,
+}
+SPECIAL_TOKENS = dict(zip(("boi_token_index", "eoi_token_index", "image_token_index"), SPECIAL, strict=False))
+
 SETTINGS: dict[Family, dict[str, Any]] = {
+    "llama": {"mlp_bias": True},
+    "mistral": {"sliding_window": 4},
+    "gemma2": GEMMA2,
+    "gemma3": GEMMA3 | {"final_logit_softcapping": 3.0},
+    "gemma3_multimodal": GEMMA3,
+    "qwen3": {"use_sliding_window": True, "sliding_window": 6, "layer_types": ALTERNATING},
     "gpt_neox": NEOX | {"use_parallel_residual": True},
     "gpt_neox_sequential": NEOX | {"use_parallel_residual": False},
     "opt": WITHOUT_GROUPS | {"hidden_size": 30, "ffn_dim": 40, "word_embed_proj_dim": 30, "do_layer_norm_before": True},
@@ -196,11 +244,10 @@ class RandomModel:
 
     def build(self, **changes: Any) -> PreTrainedModel:
         """A new model in float32, on the library's eager attention; `changes` replace settings that it has."""
-        settings = {name: value for name, value in (SIZES | SETTINGS[self.family]).items() if value is not None}
-        settings |= {name: value for name, value in changes.items() if name in settings}
-        config = AutoConfig.for_model(VARIANT_OF.get(self.family, self.family), **settings)
+        known = SIZES | SETTINGS[self.family]
+        changes = {name: value for name, value in changes.items() if known.get(name) is not None}
         torch.manual_seed(self.seed)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model = configure(self.family, **changes)
         model.set_experts_implementation("eager")  # the grouped products of the default take no float64
         draw_weights(model, self.scale, self.seed, has_scalars=self.family != "gemma4_text_equal")
         return model
@@ -208,22 +255,37 @@ class RandomModel:
     @property
     def prompts(self) -> Tensor:
         """Random prompts of one length and one beginning, free of special ids: (prompt, token)."""
-        dice = torch.Generator().manual_seed(sum(map(ord, self.family)) + self.seed)
-        prompts = torch.randint(3, VOCABULARY, (PROMPTS, LENGTH), generator=dice)
+        prompts = tokens(self.family, PROMPTS, LENGTH, seed=self.seed)
         prompts[:, :COMMON] = prompts[0, :COMMON]
         return prompts
 
 
+def configure(family: Family, **changes: Any) -> PreTrainedModel:
+    """A model of a family on the library's eager attention, with its default weights; `changes` go to its config."""
+    settings = {name: value for name, value in (SIZES | SETTINGS[family] | changes).items() if value is not None}
+    if family == "gemma3_multimodal":
+        settings = {"text_config": settings, "vision_config": VISION, "mm_tokens_per_image": 1, **SPECIAL_TOKENS}
+    config = AutoConfig.for_model(VARIANT_OF.get(family, family), **settings)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    return model
+
+
+def tokens(family: Family, n: int = 3, length: int = 13, *, seed: int = 0) -> Tensor:
+    """Random prompts of one length, free of special ids: (prompt, token)."""
+    dice = torch.Generator().manual_seed(sum(map(ord, family)) + seed)
+    return torch.randint(3, SPECIAL[0], (n, length), generator=dice)
+
+
 EVERYDAY = [RandomModel(family) for family in FAMILIES]
-MODELS = sampled(
-    [
-        RandomModel(family, scale, seed)
-        for family in FAMILIES
-        for scale in (SCALES_WITH_STATE if family in WITH_STATE else SCALES)
-        for seed in (0, 1)
-    ],
-    *EVERYDAY,
-)
+ALL_MODELS = [
+    RandomModel(family, scale, seed=int(scale != 1.0))
+    for family in FAMILIES
+    for scale in (SCALES_WITH_STATE if family in WITH_STATE else SCALES)
+]
+MODELS = sampled(ALL_MODELS, *EVERYDAY)
+DIFFERENT = [RandomModel(family) for family in ("gemma2", "gpt_oss", "qwen3_next", "gemma4_text", "gemma3n_text")]
+"""Soft caps and post-norms; sinks and experts; layers with a state, and gates; reused keys and heads of two widths;
+parallel residual streams. What a run does with these it does with all others."""
 
 
 @torch.no_grad()
@@ -254,3 +316,34 @@ def draw_weights(model: PreTrainedModel, scale: float, seed: int, *, has_scalars
 def reference_model(model: RandomModel) -> PreTrainedModel:
     """The model that plain hooks run on; surgeons change the attention function of theirs."""
     return model.build()
+
+
+def tiny(family: Family, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
+    """A new random model of a family in float32, on the library's eager attention; `overrides` go to its config."""
+    model = configure(family, **overrides)
+    make_hostile(model, seed)
+    return model
+
+
+@torch.no_grad()
+def make_hostile(model: PreTrainedModel, seed: int) -> None:
+    """Draw every weight anew: matrices that amplify, norms and biases that matter."""
+    dice = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        noise = torch.randn(weight.shape, generator=dice)
+        if "norm" in name and weight.ndim == 1:
+            default = 0.0 if "Gemma" in type(model).__name__ else 1.0  # Gemma's norms add one to their weight
+            weight.copy_(default + 0.4 * noise)
+        elif weight.ndim == 1:
+            weight.copy_(0.5 * noise)
+        else:
+            gain = 1.0 if "embed" in name else 1.6
+            weight.copy_(noise * gain * weight.flatten(1).shape[-1] ** -0.5)
+    model.eval().requires_grad_(False)
+
+
+def changed(anatomy: Anatomy, **fields: Any) -> Anatomy:
+    """An anatomy with other fields; those of layers change in every layer."""
+    of_layers = {name: value for name, value in fields.items() if name in LayerParts.__dataclass_fields__}
+    parts = tuple(replace(part, **of_layers) for part in anatomy.parts)
+    return replace(anatomy, parts=parts, **{name: fields[name] for name in fields.keys() - of_layers.keys()})

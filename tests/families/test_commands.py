@@ -17,7 +17,7 @@ from rebinding.surgery import Anatomy
 from tests.accelerator.setup import numbers, requests
 from tests.claims.run_claims import run, verdicts
 from tests.everyday import sampled
-from tests.families.models import FAMILIES, Family, RandomModel
+from tests.families.models import UNUSUAL, Family, RandomModel
 from tests.models.folders import ROWS, save
 
 
@@ -33,14 +33,14 @@ def judge_headline(model: Path, folder: Path) -> set[str]:
     return set(rows.values())
 
 
-@pytest.mark.parametrize("family", sampled(FAMILIES, "gemma3n_text"))
+@pytest.mark.parametrize("family", sampled(UNUSUAL, "gemma3n_text"))
 def test_random_model_is_invalid(family: Family, tmp_path: Path) -> None:
     model = save_family(RandomModel(family), tmp_path / family)
     assert judge_headline(model, tmp_path) == {"INVALID (above_chance)"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", UNUSUAL)
 def test_adapted_model_is_invalid(family: Family, tmp_path: Path) -> None:
     """Two steps of training move an adapter, which is loaded with its base, checked and judged."""
     model, adapter = save_family(RandomModel(family), tmp_path / family), tmp_path / "adapter"
@@ -56,7 +56,6 @@ ROLES = {
     "D": "swap_partner",
     "E": "context_asked_object",
 }
-EVERYDAY: tuple[Family, ...] = ("qwen3_next", "gemma4_text")
 VISIBLE = 1e-3
 """A change of a logit, a hundred times what rounding does to these models (`tests/families/engines.py`)."""
 
@@ -80,7 +79,7 @@ def largest_change(evidence: Evidence) -> float:
     return float((evidence.rows[before] - evidence.rows[after]).abs().max())
 
 
-@pytest.mark.parametrize("family", sampled(FAMILIES, *EVERYDAY))
+@pytest.mark.parametrize("family", sampled(UNUSUAL, "qwen3_next"))
 def test_every_experiment_runs(family: Family, tmp_path: Path) -> None:
     """Its numbers are finite, and edits at the readout change logits; other paths of a random model may be empty."""
     bench = Workbench(load(str(save_family(RandomModel(family), tmp_path / family))))

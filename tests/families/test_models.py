@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from rebinding.models import check
+from rebinding.models.reference import Cell
 from rebinding.surgery import Edit, Read, TorchSurgeon, derive
 from rebinding.surgery.sites import SITES
 from tests.close import MIN_CHANGE_SHARE, allowance
-from tests.everyday import sampled
+from tests.everyday import chosen, sampled
 from tests.families.attention import norm_values, rotate
 from tests.families.engines import FIRST, error_of_rows, make_batch, make_surgeon, read_all, run_reference, tolerance
 from tests.families.hooks import Forward, _run, run_with_hooks
 from tests.families.models import (
+    ALL_MODELS,
     COMMON,
+    DIFFERENT,
     EVERYDAY,
     FAMILIES,
     LENGTH,
-    MODELS,
     N_HEADS,
     PROMPTS,
-    SETTINGS,
-    SIZES,
-    VARIANT_OF,
     Family,
     RandomModel,
+    configure,
     draw_weights,
     reference_model,
 )
 from tests.families.tables import TABLES
-from tests.surgery.small_edits import Cell
 
 OTHER_SETTINGS: tuple[tuple[Family, str, Any], ...] = (
     ("gpt_oss", "sliding_window", 64),
@@ -76,14 +76,13 @@ def test_each_weight_matters(model: RandomModel) -> None:
 def test_each_setting_matters(family: Family, setting: str, value: Any) -> None:
     """The same weights with another setting."""
     model = RandomModel(family)
-    config = AutoConfig.for_model(VARIANT_OF.get(family, family), **(SIZES | SETTINGS[family] | {setting: value}))
-    other = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    other = configure(family, **{setting: value})
     draw_weights(other, model.scale, model.seed)
     change = (logits_of(other, model) - logits_of(model.build(), model)).abs().max()
     assert change > MIN_CHANGE_SHARE * tolerance(model)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(FAMILIES, "gpt_oss", "qwen3_next", "gemma4_text_equal", "gemma3n_text"))
 def test_derived_anatomy_passes_the_self_check(family: Family) -> None:
     """Also under `--rounding`: at this scale no family exceeds what the check allows for."""
     built = RandomModel(family, scale=0.6).build()
@@ -93,8 +92,11 @@ def test_derived_anatomy_passes_the_self_check(family: Family) -> None:
 EVERY_PROMPT = torch.arange(PROMPTS)
 
 
-@pytest.mark.parametrize("common", [COMMON, 0], ids=["beginning", "whole"])
-@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize(
+    ("model", "common"),
+    chosen(product(ALL_MODELS, (COMMON, 0)), lambda model, common: model in (EVERYDAY if common else DIFFERENT)),
+    ids=str,
+)
 def test_every_site_is_read_as_hooks_read_it(model: RandomModel, common: int) -> None:
     """Where prompts begin alike, the recording continues the first prompt; else it runs them whole."""
     table, prompts = TABLES[model.family], model.prompts
@@ -112,7 +114,7 @@ def test_every_site_is_read_as_hooks_read_it(model: RandomModel, common: int) ->
 
 
 @pytest.mark.parametrize("first", [0, FIRST, LENGTH - 1], ids=str)
-@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize("model", sampled(ALL_MODELS, *DIFFERENT), ids=str)
 def test_a_replay_without_a_change_is_the_forward(model: RandomModel, first: int) -> None:
     """A layer's input at one token is overwritten and restored: the run continues from there with the same values."""
     table = TABLES[model.family]
@@ -138,7 +140,7 @@ def test_a_replay_without_a_change_is_the_forward(model: RandomModel, first: int
 
 
 @pytest.mark.parametrize("cell", [Cell("resid"), Cell("k", "head"), Cell("z", attention="frozen")], ids=str)
-@pytest.mark.parametrize("model", EVERYDAY, ids=str)
+@pytest.mark.parametrize("model", sampled(EVERYDAY, *DIFFERENT[1:4]), ids=str)
 def test_rows_in_parts_give_the_same(model: RandomModel, cell: Cell) -> None:
     """Three rows at a time, that start at other layers."""
     batch = make_batch(model.family, cell, is_windowed=True)
@@ -155,7 +157,7 @@ def test_rows_in_parts_give_the_same(model: RandomModel, cell: Cell) -> None:
 def test_which_families_run_frozen_attention_on_few_tokens(model: RandomModel) -> None:
     """Gemma 3n and 4 add more than two branches to the residual stream, or scale it."""
     surgeon, _ = make_surgeon(model)
-    has_two_branches = not model.family.startswith("gemma") or model.family == "gemma4_text_equal"
+    has_two_branches = not model.family.startswith(("gemma3n", "gemma4")) or model.family == "gemma4_text_equal"
     assert (surgeon.anatomy.branches is not None) == has_two_branches
 
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.task.prompts import Encoder
-from tests.surgery.models import Family, tiny
+from tests.families.models import Family, tiny
 
 WORDS = len(build_tokenizer())
 

@@ -9,8 +9,8 @@ from rebinding.learned.evaluation import answers, tree
 from rebinding.learned.training import Recipe, curriculum
 from rebinding.task.words import Vocabulary
 from tests.close import agree, is_changed
+from tests.families.models import Family
 from tests.learned.small import encoder, model
-from tests.surgery.models import Family
 
 PROMPTS = encoder().encode(curriculum(Vocabulary(), Recipe(stories=3), 3))
 

@@ -19,9 +19,8 @@ from torch import Tensor
 from rebinding.learned import lora
 from rebinding.learned.lora import Adapter, LoraPair
 from tests.close import agree, is_changed
-from tests.families.models import RandomModel
+from tests.families.models import RandomModel, tiny
 from tests.learned.small import model
-from tests.surgery.models import tiny
 
 IDS = torch.randint(3, 95, (2, 20), generator=torch.Generator().manual_seed(1))  # (prompt, token)
 

@@ -8,8 +8,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from tests.families.models import make_hostile
 from tests.models.folders import ROWS
-from tests.surgery.models import make_hostile
 
 DEFAULT: Final = object()
 """In place of a size: the type's own default."""

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from rebinding.planted.tokenizer import build_tokenizer
-from tests.surgery.models import Family, tiny
+from tests.families.models import Family, tiny
 
 ROWS = len(build_tokenizer())
 

@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.surgery import Edit, Read, TorchSurgeon, derive
+from rebinding.surgery import Edit, Read, TorchSurgeon
 from rebinding.surgery.memory import CPU_BUDGET, MOST_PROMPTS, PROMPTS, RECORDING, recorded_bytes
 from rebinding.surgery.recorder import common_beginning, record
 from tests.close import agree, allowance, is_changed
-from tests.surgery.models import FAMILIES, Family, tiny, tokens
-from tests.surgery.small_edits import RECORDED_SITES
+from tests.everyday import sampled
+from tests.families.models import USUAL, Family, tokens
+from tests.surgery.small_edits import RECORDED_SITES, make_surgeon
 
 LLAMA_PROMPTS = tokens("llama")
 
 
 def remembering_surgeon(remember: int) -> TorchSurgeon:
-    model = tiny("llama")
-    return TorchSurgeon(model, derive(model), remember=remember)
+    return make_surgeon("llama", remember=remember)
 
 
 def test_by_default_nothing_is_kept() -> None:
@@ -74,13 +74,13 @@ def prompts_with_common_start(family: Family, n: int = 5, common: int = COMMON) 
     return prompts
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(USUAL, "llama", "gemma3"))
 def test_a_common_beginning_changes_nothing(family: Family) -> None:
     """Against recordings of one prompt each, which have nothing to share; two batches, so that both continue it."""
-    model, prompts = tiny(family), prompts_with_common_start(family)
-    TorchSurgeon(model, derive(model))
-    batch = record(model, derive(model), prompts, keep=RECORDED_SITES, rows=3)
-    single = [record(model, derive(model), prompt[None], keep=RECORDED_SITES) for prompt in prompts]
+    surgeon, prompts = make_surgeon(family), prompts_with_common_start(family)
+    parts = surgeon.model, surgeon.anatomy
+    batch = record(*parts, prompts, keep=RECORDED_SITES, rows=3)
+    single = [record(*parts, prompt[None], keep=RECORDED_SITES) for prompt in prompts]
     assert set(batch.sites) == set(single[0].sites)
     for site, layers in batch.sites.items():
         for layer, value in enumerate(layers):
@@ -99,11 +99,10 @@ def test_a_common_beginning_changes_nothing(family: Family) -> None:
         assert all(torch.equal(actual[key], expected[key]) for key in tensors)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_mean_ablated_runs_fix_later_tokens(family: Family) -> None:
     """Held values differ from token to token, so a window that took the wrong ones would show."""
-    model, prompts = tiny(family), prompts_with_common_start(family)
-    surgeon = TorchSurgeon(model, derive(model))
+    surgeon, prompts = make_surgeon(family), prompts_with_common_start(family)
     anatomy = surgeon.anatomy
     shape = (anatomy.n_heads, prompts.shape[1], anatomy.parts[0].head_dim)
     fixed_z = [torch.randn(shape, generator=torch.Generator().manual_seed(n)) for n in range(anatomy.n_layers)]
@@ -115,13 +114,12 @@ def test_mean_ablated_runs_fix_later_tokens(family: Family) -> None:
 
 
 def test_only_the_first_prompt_is_computed_from_its_beginning() -> None:
-    model, prompts = tiny("llama"), prompts_with_common_start("llama")
-    anatomy, calls = derive(model), []
+    surgeon, prompts = make_surgeon("llama"), prompts_with_common_start("llama")
+    model, anatomy, calls = surgeon.model, surgeon.anatomy, []
 
     def count(module: Any, args: tuple[Tensor, ...]) -> None:
         calls.append(tuple(args[0].shape[:2]))
 
-    TorchSurgeon(model, anatomy)
     handle = anatomy.layer_modules(model)[1].get_submodule(anatomy.parts[1].mlp[0]).register_forward_pre_hook(count)
     record(model, anatomy, prompts)
     handle.remove()
@@ -143,21 +141,20 @@ LONG = 10_000
 """Tokens of a prompt of which a hundred take about as much as a batch on a CPU may."""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["llama", "gemma3_multimodal"])
 def test_the_size_of_a_recording_is_known_beforehand(family: Family) -> None:
-    surgeon, prompts = TorchSurgeon(tiny(family), derive(tiny(family))), tokens(family, 3)
+    surgeon, prompts = make_surgeon(family), tokens(family)
     expected = 3 * recorded_bytes(surgeon.model, surgeon.anatomy, prompts.shape[1])
     assert surgeon.record(prompts, keep={"z"}).bytes() == expected
 
 
 def surgeon_with(budget: list[int]) -> TorchSurgeon:
     """A surgeon that has as much memory as `budget` says at the time."""
-    return TorchSurgeon(tiny("llama"), derive(tiny("llama")), budget=lambda: budget[0])
+    return make_surgeon("llama", budget=lambda: budget[0])
 
 
 def test_a_cpu_takes_few() -> None:
-    model = tiny("llama")
-    assert TorchSurgeon(model, derive(model)).prompts_at_once(1) == PROMPTS
+    assert make_surgeon("llama").prompts_at_once(1) == PROMPTS
     assert surgeon_with([CPU_BUDGET]).prompts_at_once(1) == PROMPTS
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from rebinding.models.reference import CELLS, Cell
 from rebinding.surgery import attention as registered
 from rebinding.surgery.derivation import derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, NothingEdited, Read, SurgeryError
 from tests.close import agree, is_changed
-from tests.surgery.models import VOCABULARY, Family, changed, tiny, tokens
-from tests.surgery.small_edits import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
+from tests.everyday import sampled
+from tests.families.engines import make_batch
+from tests.families.models import VOCABULARY, Family, RandomModel, changed, tiny, tokens
 
 FAMILIES: tuple[Family, ...] = ("gemma2", "gemma3", "qwen3")
 """Soft caps; key norms on (row, head, position, head_dim); key norms on (row, position, head, head_dim)."""
@@ -110,21 +112,34 @@ def surgeons(
     return pairs
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
+EVERYDAY = {
+    "gemma2": (Cell("scores"), Cell("logits"), Cell("mlp_out", attention="frozen")),
+    "gemma3": (Cell("resid"), Cell("k", "head"), Cell("z")),
+    "qwen3": (Cell("q"), Cell("pattern"), Cell("v", "head")),
+}
+RUNS = sampled(
+    [(family, cell) for family in FAMILIES for cell in CELLS],
+    *((family, cell) for family, cells in EVERYDAY.items() for cell in cells),
+)
+
+
+@pytest.mark.parametrize("case", RUNS, ids=lambda case: " ".join(map(str, case)))
 def test_a_serialised_trace_gives_the_same_numbers_remotely(
-    family: Family, cell: Cell, surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]
+    case: tuple[Family, Cell], surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]
 ) -> None:
     """Every site can travel: the same edits return the same tensors, as the other interpreter rounds them."""
-    local, remote = surgeons[family]
-    prompts = tokens(family, length=LENGTH)
-    recording = local.record(prompts, keep={"z"})
-    edits, reads = make_edits(cell, "set"), make_reads(cell)
-    actual = remote.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
-    expected = local.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
-    clean = local.run(recording, [], reads, source=SOURCE, attention=cell.attention)
-    assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))
-    assert is_changed(actual[-1], clean[-1])
+    (family, cell), (local, remote) = case, surgeons[case[0]]
+    batch, recording = (
+        make_batch(family, cell, is_windowed=False),
+        local.record(RandomModel(family).prompts, keep={"z"}),
+    )
+
+    def run(surgeon: NNsightSurgeon, edits: Sequence[Edit]) -> list[Tensor]:
+        return surgeon.run(recording, edits, batch.reads, source=batch.source, attention=cell.attention)
+
+    actual = run(remote, batch.edits)
+    assert all(agree(a, b) for a, b in zip(actual, run(local, batch.edits), strict=True))
+    assert is_changed(actual[1], run(local, [])[1])
 
 
 def test_a_remote_no_op_is_refused(surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]) -> None:
@@ -175,12 +190,11 @@ def test_a_remote_failure_is_raised_here(folders: dict[Family, Path], other_inte
 def test_a_trace_serialised_locally_gives_the_same_numbers(folders: dict[Family, Path]) -> None:
     """`remote="local"`, the dry run of a remote one."""
     loaded = client(folders["gemma3"], dispatch=True, attn_implementation="eager")
-    prompts, cell = tokens("gemma3"), Cell("k", "head")
-    answers = []
+    batch, answers = make_batch("gemma3", Cell("k", "head"), is_windowed=False), []
     for remote in ("local", False):
         surgeon = NNsightSurgeon(loaded, derive(loaded._module), remote=remote)
-        recording = surgeon.record(prompts)
-        answers.append(surgeon.run(recording, make_edits(cell, "set"), make_reads(cell), source=SOURCE))
+        recording = surgeon.record(RandomModel("gemma3").prompts)
+        answers.append(surgeon.run(recording, batch.edits, batch.reads, source=batch.source))
     assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
 
 

@@ -1,23 +1,36 @@
-"""Runs that compute less than a forward pass: one token in the last layer, and few heads among many that are held."""
+"""What a run leaves out or cuts into parts changes no number: unread tokens, held heads, batches that do not fit.
+
+That a replay is the full forward is compared with plain hooks (`tests/families/test_edits.py`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import pytest
 import torch
 from torch import Tensor
 
 from rebinding.experiments.ablation import ablation_edits
-from rebinding.surgery import ActiveHeads, Edit, Read, TorchSurgeon, derive, replay
+from rebinding.surgery import ActiveHeads, Edit, Read, RecordedRun, TorchSurgeon, derive, in_layer, replay
 from rebinding.surgery.memory import in_parts
 from tests.close import agree, is_changed
-from tests.surgery.models import FAMILIES, Family, tiny, tokens
-from tests.surgery.small_edits import edit_at, make_surgeon
+from tests.families.models import Family, tiny, tokens
+from tests.surgery.small_edits import LENGTH, edit_at, logits, make_surgeon
 
-LENGTH = 13
 LAST = 3
 """The tiny models' last layer."""
+
+
+Recorded: TypeAlias = tuple[TorchSurgeon, Tensor, RecordedRun]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorded:
+    """A surgeon, prompts and their recording."""
+    surgeon, prompts = make_surgeon("gemma2"), tokens("gemma2")
+    return surgeon, prompts, surgeon.record(prompts)
 
 
 def widths(
@@ -34,7 +47,7 @@ def widths(
         handle.remove()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
 @pytest.mark.parametrize("readout", [[12], [10, 12]])
 def test_reads_equal_the_full_layer(family: Family, readout: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     surgeon = make_surgeon(family)
@@ -78,11 +91,10 @@ def test_a_read_of_the_residual_below_the_top_is_narrow_too() -> None:
     assert torch.isfinite(actual).all()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_equals_masked_edits(family: Family) -> None:
     """Random active heads, several a row and none in the last row, against masked edits over the whole prompt."""
-    model, prompts = tiny(family), tokens(family)
-    surgeon = TorchSurgeon(model, derive(model))
+    surgeon, prompts = make_surgeon(family), tokens(family)
     anatomy, length = surgeon.anatomy, prompts.shape[1]
     recording = surgeon.record(prompts, keep={"z"})
     means = [z.mean(0) for z in recording.sites["z"]]
@@ -105,7 +117,71 @@ def test_equals_masked_edits(family: Family) -> None:
     assert agree(actual[-1:], empty[-1:])
 
 
-@pytest.mark.parametrize("limit", range(1, 8))
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_frozen_short_cut_is_the_long_way(family: Family) -> None:
+    """Frozen runs that compute a few tokens equal frozen runs of whole layers, and differ from live ones."""
+    surgeon, prompts = make_surgeon(family), tokens(family)
+    recording = surgeon.record(prompts, keep={"z"})
+    long_way = TorchSurgeon(surgeon.model, replace(surgeon.anatomy, branches=None))
+    for layer in range(surgeon.anatomy.n_layers):
+        edits = [edit_at(surgeon, "z", layer, 6, prompts.shape[1]), edit_at(surgeon, "mlp_out", 1, 6, prompts.shape[1])]
+        short = logits(surgeon, recording, edits, [6], attention="frozen")
+        assert agree(short, logits(long_way, recording, edits, [6], attention="frozen"))
+        if layer < surgeon.anatomy.n_layers - 1:
+            assert is_changed(short, logits(surgeon, recording, edits, [6]))
+
+
+def test_rows_batches_and_order_do_not_matter(recorded: Recorded) -> None:
+    """Rows of other heads, layers and positions, in one batch, in pieces, one by one, and in another order."""
+    surgeon, prompts, recording = recorded
+    length, anatomy = prompts.shape[1], surgeon.anatomy
+    places = {layer: (4, 8) if layer < 3 else (8, length - 1) for layer in range(4)}
+    rows = [(layer, head, place) for layer in range(4) for head in range(anatomy.n_heads) for place in places[layer]]
+    dice = torch.Generator().manual_seed(0)
+    values = torch.randn(len(rows), 1, 1, anatomy.parts[0].head_dim, generator=dice)
+
+    def run(order: list[int], **options: Any) -> torch.Tensor:
+        edits = []
+        for layer in range(4):
+            members = [at for at, number in enumerate(order) if rows[number][0] == layer]
+            if members:
+                numbers = [order[at] for at in members]
+                heads = [[rows[number][1]] for number in numbers]
+                positions = [[rows[number][2]] for number in numbers]
+                edits.append(Edit("z", values[numbers], at=positions, head=in_layer(layer, heads), rows=members))
+        source = torch.tensor([number % prompts.shape[0] for number in order])
+        variant = TorchSurgeon(surgeon.model, anatomy, **options)
+        return logits(variant, recording, edits, [8, length - 1], source=source)
+
+    full = run(list(range(len(rows))))
+    assert agree(run(list(range(len(rows))), rows=5), full)
+    permutation = torch.randperm(len(rows), generator=dice).tolist()
+    assert agree(run(permutation), full[permutation])
+    for number in (0, 17, 47):
+        assert agree(run([number]), full[[number]])
+
+
+def test_out_of_memory_halves_the_batch(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that does not fit is halved until it does, with the same results."""
+    surgeon, prompts, recording = recorded
+    edit = edit_at(surgeon, "z", 1, 4, prompts.shape[1])
+    source = torch.arange(8) % prompts.shape[0]
+    full = logits(surgeon, recording, [edit], [prompts.shape[1] - 1], source=source)
+    sizes: list[int] = []
+    run_batch = TorchSurgeon._run_batch
+
+    def tight(self: TorchSurgeon, batch: Any, *rest: Any) -> None:
+        sizes.append(batch.rows.numel())
+        if batch.rows.numel() > 3:
+            raise torch.OutOfMemoryError("pretend")
+        run_batch(self, batch, *rest)
+
+    monkeypatch.setattr(TorchSurgeon, "_run_batch", tight)
+    assert agree(logits(surgeon, recording, [edit], [prompts.shape[1] - 1], source=source), full)
+    assert sizes == [8, 4, 2, 2, 4, 2, 2]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 6])
 def test_a_batch_that_does_not_fit_is_halved(limit: int) -> None:
     """Seven rows, at whatever size they fit: every row once, in its order."""
     sizes: list[int] = []
@@ -120,9 +196,31 @@ def test_a_batch_that_does_not_fit_is_halved(limit: int) -> None:
 
 
 def test_other_errors_are_not_retried() -> None:
+    def fail(part: Tensor) -> None:
+        raise RuntimeError("something else")
+
     with pytest.raises(RuntimeError, match="something else"):
-        in_parts(torch.arange(7), 7, fails)
+        in_parts(torch.arange(7), 7, fail)
 
 
-def fails(part: torch.Tensor) -> None:
-    raise RuntimeError("something else")
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_bfloat16_on_the_same_path(family: Family) -> None:
+    """In bf16 a replay rounds like a full forward: within 16 units in the last place, with the same best token.
+
+    The bound is that of two bf16 runs that differ in the order of sums, measured on these models (below 8) and doubled;
+    the best token may differ only where its lead is smaller than that.
+    """
+    model, prompts = tiny(family).to(torch.bfloat16), tokens(family)
+    half = TorchSurgeon(model, derive(model))
+    recording, length = half.record(prompts), prompts.shape[1]
+    bound = 16 * torch.finfo(torch.bfloat16).eps
+    for layer in range(half.anatomy.n_layers):
+        edit = edit_at(half, "z", layer, 6 if layer < half.anatomy.n_layers - 1 else length - 1, length)
+        actual = logits(half, recording, [edit], [length - 1]).float()
+        reads = [Read("mlp_out", at=[0], layer=0), Read("logits", at=[length - 1])]
+        expected = half.run(recording, [edit], reads)[1].float()
+        slack = bound * float(expected.abs().max())
+        assert float((actual - expected).abs().max()) <= slack
+        best = expected.topk(2).values
+        clear = best[..., 0] - best[..., 1] > 2 * slack
+        assert torch.equal(actual.argmax(-1)[clear], expected.argmax(-1)[clear])

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from rebinding.surgery import Edit, Read, TorchSurgeon, derive
 from rebinding.surgery.slopes import z_slopes
-from tests.surgery.models import FAMILIES, Family, tiny, tokens
+from tests.everyday import sampled
+from tests.families.models import USUAL, Family, tiny, tokens
 
 STEP = 0.03
 ROUNDED = 64 * torch.finfo(torch.float32).eps / STEP
@@ -19,7 +20,7 @@ CUBIC = 0.01
 share of the slope itself, which may be small where the score is much curved, so it is one of the larger slope."""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(USUAL, "mistral", "gemma3"))
 def test_equals_a_small_edit(family: Family) -> None:
     """At three layers, heads and tokens of two prompts, for a score at the last token."""
     model = tiny(family).double()

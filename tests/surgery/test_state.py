@@ -16,7 +16,8 @@ from rebinding.models.selfcheck import check
 from rebinding.surgery import Edit, Read, SurgeryError, TorchSurgeon
 from rebinding.surgery.calling import Weights
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from tests.surgery.models import tiny, tokens
+from tests.families.models import tiny, tokens
+from tests.surgery.small_edits import make_surgeon
 
 LAST = 12
 TOLERANCE = 1e-5
@@ -25,8 +26,7 @@ TOLERANCE = 1e-5
 
 @pytest.fixture
 def surgeon() -> TorchSurgeon:
-    model = tiny("llama")
-    return TorchSurgeon(model, check(model))
+    return make_surgeon("llama")
 
 
 def edited(surgeon: TorchSurgeon | NNsightSurgeon, size: float) -> Tensor:
@@ -39,13 +39,13 @@ def edited(surgeon: TorchSurgeon | NNsightSurgeon, size: float) -> Tensor:
 def test_threads_on_one_model_do_not_see_each_others_edits(surgeon: TorchSurgeon, other: str) -> None:
     second = TorchSurgeon(surgeon.model, surgeon.anatomy) if other == "torch" else None
     second = second or NNsightSurgeon(surgeon.model, surgeon.anatomy)
-    sizes = [0.5 + number for number in range(8)]
+    sizes = [0.5 + number for number in range(4)]
     expected = [edited(surgeon, size) for size in sizes]
     assert float((expected[0] - expected[1]).abs().max()) > 100 * TOLERANCE
     wrong: list[float] = []
 
     def work(own: TorchSurgeon | NNsightSurgeon) -> None:
-        for _ in range(6):
+        for _ in range(4):
             for size, logits in zip(sizes, expected, strict=True):
                 if not torch.allclose(edited(own, size), logits, rtol=0, atol=TOLERANCE):
                     wrong.append(size)

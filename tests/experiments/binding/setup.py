@@ -18,7 +18,7 @@ from rebinding.surgery import Surgeon, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.task.designs import DesignName, design
 from rebinding.task.prompts import Encoded, Encoder
-from tests.surgery.models import Family, tiny
+from tests.families.models import Family, tiny
 
 SLOTS = 3
 BLOCK = 36

@@ -41,7 +41,7 @@ from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder
 from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.experiments.binding.setup import SLOTS, Bench, planted, random_model
-from tests.surgery.models import Family
+from tests.families.models import Family
 
 
 def attention_change(bench: Bench, edited: Head, read: Head, scope: Scope) -> float:

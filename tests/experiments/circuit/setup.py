@@ -15,7 +15,7 @@ from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.prompts import Encoded, Prompt
-from tests.surgery.models import Family, tiny, tokens
+from tests.families.models import Family, tiny, tokens
 
 ROLES = {"context_partner": 4, "swap_partner": 7, "question_box": 9, "readout": 12}
 HEADS = tuple(product(range(4), range(6)))

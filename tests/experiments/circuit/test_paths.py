@@ -18,7 +18,7 @@ from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.task.designs import design
 from tests.experiments.circuit.setup import ROLES, fake_prompts
-from tests.surgery.models import Family, tiny, tokens
+from tests.families.models import Family, tiny, tokens
 
 RELATIVE = 2e-5
 """Of a probability. In float64 only norms, softmaxes and the last step to a probability are float32: a few units of

@@ -29,8 +29,8 @@ from tests.everyday import sampled
 from tests.experiments.circuit.setup import fake_prompts, with_repeated_keys
 from tests.experiments.naive import Naive, score, score_after
 from tests.experiments.search.setup import noise_pairs
+from tests.families.models import USUAL, Family, tiny, tokens
 from tests.planted.runs import plant
-from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
 PLACES = (*(f"token {at}" for at in range(12)), "readout")
 MATCH = torch.tensor([[0, 1, 2, 6, 7, 5, 3, 4, 8, 9, 10, 11, 12], list(range(13))])
@@ -49,7 +49,7 @@ def make_pairs(family: Family) -> SearchPairs:
     return SearchPairs((7, 8), tuple(clean), tuple(noise), answers, MATCH, torch.tensor([2, 2]), PLACES, no_functions)
 
 
-@pytest.mark.parametrize("family", sampled(FAMILIES, "gemma3"))
+@pytest.mark.parametrize("family", sampled(USUAL, "gemma3"))
 def test_a_step_equals_full_forwards(family: Family) -> None:
     """Three receivers in two layers and at two tokens; senders of three layers at tokens in and out of windows."""
     model = tiny(family)
@@ -121,7 +121,7 @@ TOKEN = torch.tensor([8, 10, 12, 3, 2])
 
 
 @pytest.mark.parametrize("component", ["q", "k", "v"])
-@pytest.mark.parametrize("family", sampled(FAMILIES, "gemma2", "qwen3"))
+@pytest.mark.parametrize("family", sampled(USUAL, "gemma2", "qwen3"))
 def test_z_of_a_receiver_equals_a_replay(family: Family, component: Any) -> None:
     """Heads of every layer, windows and caps included; each row is another prompt and token."""
     model = tiny(family)

@@ -13,7 +13,7 @@ from rebinding.models import LoadedModel
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import Design, design
 from rebinding.task.prompts import Encoder
-from tests.surgery.models import Family, tiny
+from tests.families.models import Family, tiny
 
 TOKENIZER = Path(__file__).parents[2] / "reference" / "llama-tiny" / "model"
 

@@ -47,7 +47,7 @@ from rebinding.verdicts import GateFailed
 from tests.close import allowance
 from tests.experiments.tracing.naive import random_pairs
 from tests.experiments.tracing.small_model import encoder, loaded_model, plan, surgeon
-from tests.surgery.models import tiny, tokens
+from tests.families.models import tiny, tokens
 
 MODE, MENTION = "target_box", "context_target_box_and_swap_query_box"
 CONVENTIONS = builtin_procedure("published").tracing

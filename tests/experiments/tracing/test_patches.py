@@ -28,7 +28,7 @@ from rebinding.paper.procedure import builtin_procedure
 from tests.close import allowance
 from tests.experiments.tracing.naive import final_logits, patched, residuals
 from tests.experiments.tracing.small_model import encoder, model, plan, surgeon
-from tests.surgery.models import Family
+from tests.families.models import Family
 
 N = 6
 
