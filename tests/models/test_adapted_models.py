@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,22 +44,35 @@ def write(folder: Path, base: str, loaded_model: LoadedModel) -> dict[str, Tenso
     return deltas
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    return save(small_model(), tmp_path / "base")
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base and its adapter, to be copied."""
+    folder = tmp_path_factory.mktemp("saved")
+    base = save(small_model(), folder / "base")
+    write(folder / "adapter", str(base), load(str(base)))
+    return folder
 
 
 @pytest.fixture
-def adapter(base: Path, tmp_path: Path) -> Path:
-    write(tmp_path / "adapter", str(base), load(str(base)))
-    return tmp_path / "adapter"
+def base(saved: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved / "base", tmp_path / "base"))
+
+
+@pytest.fixture
+def adapter(saved: Path, base: Path, tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(saved / "adapter", tmp_path / "adapter"))
+    change_config(folder, lora.CONFIG, base_model_name_or_path=str(base))
+    return folder
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_are_the_bases_and_what_the_adapter_adds(dtype: str, base: Path, tmp_path: Path) -> None:
+    """Positions are as exact as in any model: RoPE's frequencies are no weights. Rounded to eight bits they turn token
+    60 by a tenth of a radian too much."""
     plain = load(str(base), dtype=dtype)
     deltas = write(tmp_path / "adapter", str(base), plain)
     adapted = load(str(tmp_path / "adapter"), dtype=dtype)
+    check_positions(adapted, plain)
     for name, weight in adapted.model.named_parameters():
         before = plain.model.get_parameter(name)
         expected = before if name not in deltas else (before.double() + deltas[name].to(before.device)).to(before.dtype)
@@ -70,15 +84,15 @@ def test_weights_are_the_bases_and_what_the_adapter_adds(dtype: str, base: Path,
     assert adapted.form == plain.form
 
 
-@pytest.mark.parametrize("kind", ["folder", "gguf"])
-def test_in_16_bits_positions_are_as_exact_as_in_any_model(kind: str, base: Path, tmp_path: Path) -> None:
-    """RoPE's frequencies are no weights. Rounded to eight bits they turn token 60 by a tenth of a radian too much."""
-    if kind == "gguf":
-        base = tmp_path / "tiny.gguf"
-        write_gguf(base, GGMLQuantizationType.Q8_0)
+def test_a_gguf_may_be_the_base(tmp_path: Path) -> None:
+    base = tmp_path / "tiny.gguf"
+    write_gguf(base, GGMLQuantizationType.Q8_0)
     plain = load(str(base), dtype="bfloat16")
-    write(tmp_path / "adapter", str(base), load(str(base)))
-    adapted = load(str(tmp_path / "adapter"), dtype="bfloat16")
+    write(tmp_path / "adapter", str(base), plain)
+    check_positions(load(str(tmp_path / "adapter"), dtype="bfloat16"), plain)
+
+
+def check_positions(adapted: LoadedModel, plain: LoadedModel) -> None:
     frequencies = dict(plain.model.named_buffers())
     assert frequencies
     for name, buffer in adapted.model.named_buffers():

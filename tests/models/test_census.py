@@ -12,11 +12,11 @@ import pytest
 from rebinding.models import ModelError, errors, load
 from rebinding.models.errors import SIGNS, find_reason
 from rebinding.models.selfcheck import check
+from tests.families.models import USUAL, tiny
 from tests.models.census import TYPES, build
 from tests.models.census_outcomes import COMMAND, Outcome, examine, read_table, summarise_certificate
 from tests.models.census_page import PAGE, PURPOSES, render
 from tests.models.folders import save
-from tests.surgery.models import FAMILIES, tiny
 
 TABLE = read_table()
 MOST_UNBUILT = 5
@@ -129,7 +129,7 @@ def test_refusal_begins_with_the_reason(kind: str) -> None:
 
 def test_supported_families_have_no_sign() -> None:
     """If a hybrid that is supported is refused, its linear attention is not why."""
-    models = {"qwen3_next": build("qwen3_next"), **{family: tiny(family) for family in FAMILIES}}
+    models = {"qwen3_next": build("qwen3_next"), **{family: tiny(family) for family in USUAL}}
     assert {name: find_reason(model) for name, model in models.items()} == dict.fromkeys(models)
 
 

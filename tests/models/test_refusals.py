@@ -18,11 +18,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, ByT5Tokenizer, PreTra
 from rebinding.models import ModelError, check, checkpoint, errors, load
 from rebinding.surgery import derivation
 from rebinding.surgery.attention import NAME
+from tests.families.models import SIZES, tiny
 from tests.models import census
 from tests.models.folders import ROWS, change_config, save, save_tiny
-from tests.surgery.models import SIZES, tiny
 
-SMALL = {name: value for name, value in SIZES.items() if name != "attn_implementation"} | {"vocab_size": ROWS}
+SMALL = SIZES | {"vocab_size": ROWS}
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "num_experts": 2}
 
 

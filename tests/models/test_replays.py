@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import FalconH1Config, FalconH1ForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from rebinding.models import check, errors, replays, verify
 from rebinding.models.probe import Allowance, draw_tokens, watch_modules
@@ -19,7 +19,7 @@ from rebinding.models.verify import STAGES
 from rebinding.surgery import Anatomy, Edit, Read, TorchSurgeon, derive, recorder
 from rebinding.surgery.recording import layer_call
 from tests.everyday import sampled
-from tests.families.models import RandomModel
+from tests.families.models import RandomModel, tiny, tokens
 from tests.models.unusual_models import (
     KINDS,
     NO_STATE,
@@ -36,7 +36,6 @@ from tests.models.unusual_models import (
     shuffled,
     stateful,
 )
-from tests.surgery.models import tiny, tokens
 
 SWAPPED = [1, 0, 2, 3, 4, 5]
 UNSUPPORTED, FAILED = errors.UnsupportedArchitecture, errors.FailedSelfCheck
@@ -130,9 +129,7 @@ STATES: list[tuple[float, float | None]] = [(0.01, None), (0.1, None), (1.0, Non
 """The scale of all weights, and of those of the state where it is another."""
 MESSAGES: dict[str, str] = {
     "a recurrent branch": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(Recurrent\), besides attention",
-    "a causal convolution": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(Convolution\)",
     "a token shift": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(TokenShift\)",
-    "a running mean": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(RunningMean\)",
     "the first token": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(FirstToken\)",
     "absolute positions": r"layer 0 \(BranchedLayer\), with random weights and run from token 1 on, is off",
     "keys of the token before": r"layer 0 \(LlamaDecoderLayer\) mixes tokens by its own forward",
@@ -140,7 +137,7 @@ MESSAGES: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("scales", sampled(STATES, (0.01, None), (1.0, None), (0.1, 0.0)))
+@pytest.mark.parametrize("scales", sampled(STATES, (0.01, None), (0.1, 0.0)))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_beside_attention_is_refused(kind: str, scales: tuple[float, float | None]) -> None:
     """At every initial scale, and the reason names it; also where it starts at nothing: training would let it grow, and
@@ -150,28 +147,6 @@ def test_a_state_beside_attention_is_refused(kind: str, scales: tuple[float, flo
         check(stateful(kind, scale, initial=initial))
     if kind == KINDS[0]:
         assert check(stateful(NO_STATE, scale)).branches is not None
-
-
-def test_a_state_space_branch_of_the_library_is_refused() -> None:
-    """Falcon-H1, whose branch is small at its default initialisation."""
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16}
-    config = FalconH1Config(
-        vocab_size=200,
-        hidden_size=64,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        intermediate_size=96,
-        mamba_n_groups=1,
-        initializer_range=0.02,
-        **sizes,
-    )
-    with pytest.raises(
-        errors.UnsupportedArchitecture, match=r"mixes tokens by mamba \(FalconH1Mixer\), besides attention"
-    ):
-        check(FalconH1ForCausalLM(config).eval().requires_grad_(False))
 
 
 def test_keys_of_another_layer_are_noticed_by_a_layer_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:

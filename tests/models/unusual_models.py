@@ -23,7 +23,7 @@ from transformers.models.llama.modeling_llama import (
     eager_attention_forward,
 )
 
-from tests.surgery.models import Family, tiny
+from tests.families.models import Family, tiny
 
 GAIN = 0.4
 
@@ -191,39 +191,26 @@ class Recurrent(nn.Module):
         return out
 
 
-class Convolution(nn.Module):
-    """A causal depthwise convolution over three tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kernel = nn.Conv1d(HIDDEN, HIDDEN, 3, groups=HIDDEN, padding=2, bias=False)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        out: Tensor = self.kernel(hidden.transpose(1, 2))[..., : hidden.shape[1]]
-        return out.transpose(1, 2)
-
-
-class TokenShift(nn.Module):
-    """A share of the token before."""
+class Share(nn.Module):
+    """A share of something, a dimension at a time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.share = nn.Parameter(torch.zeros(HIDDEN))
+
+
+class TokenShift(Share):
+    """A share of the token before."""
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.share * torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], dim=1)
 
 
-class RunningMean(nn.Module):
-    """A share of the mean over all tokens so far."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.share = nn.Parameter(torch.zeros(HIDDEN))
+class FirstToken(Share):
+    """A share of the first token, at any distance."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        count = torch.arange(1, hidden.shape[1] + 1)[:, None]
-        return self.share * hidden.cumsum(dim=1) / count
+        return self.share * hidden[:, :1].expand_as(hidden)
 
 
 class Positions(nn.Module):
@@ -236,17 +223,6 @@ class Positions(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         table: Tensor = self.table[: hidden.shape[1]]
         return table.expand_as(hidden)
-
-
-class FirstToken(nn.Module):
-    """A share of the first token, at any distance."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.share = nn.Parameter(torch.zeros(HIDDEN))
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.share * hidden[:, :1].expand_as(hidden)
 
 
 class BranchedLayer(LlamaDecoderLayer):
@@ -303,9 +279,7 @@ def _attend(
 
 BRANCHES: dict[str, type[nn.Module]] = {
     "a recurrent branch": Recurrent,
-    "a causal convolution": Convolution,
     "a token shift": TokenShift,
-    "a running mean": RunningMean,
     "the first token": FirstToken,
     "absolute positions": Positions,
 }
