@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -53,6 +54,7 @@ def waits_in_loops(waits: list[Wait]) -> list[Wait]:
     return [wait for wait in waits if LOOPS & set(wait.within)]
 
 
+@cache
 def place_model(name: str, devices: int) -> Place:
     """`planted:NAME` on one or two devices, checked there as any subject is when it is loaded."""
     cpu_model, device_model, fake_device = load(f"planted:{name}"), load(f"planted:{name}"), CpuBackedDevice()

@@ -1,15 +1,24 @@
-"""Workers in this process. Tasks and outcomes are pickled, as for another machine."""
+"""Workers in this process. Tasks and outcomes are pickled, as for another machine.
+
+As a pytest plugin of runs of the claims (`-p tests.engines.local_pool`): `--engine ray` uses them, and prints counts.
+"""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
+import pytest
+
+from rebinding.engines.choice import Choice
 from rebinding.engines.distributed import DistributedEngine
 from rebinding.engines.on_ray import RayWorkerPool
 from rebinding.engines.worker import Address, Task, TaskOutcome, Worker, pack
 from rebinding.evidence.store import Activations
+
+POOL = pytest.StashKey["LocalPool"]()
 
 
 class LocalPool(RayWorkerPool):
@@ -47,3 +56,16 @@ def make_engine(count: int = 2, seed: int = 0) -> tuple[DistributedEngine, Local
     """An engine with local workers, and its pool."""
     pool = LocalPool(count, seed)
     return DistributedEngine(lambda: pool), pool
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Use local workers instead of actors; the option stays the same otherwise."""
+    config.stash[POOL] = pool = LocalPool(2)
+    Choice._pool_factory = lambda self: lambda: pool  # type: ignore[method-assign]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    pool = config.stash[POOL]
+    ids = [task.id for _, task in pool.log]
+    terminalreporter.write_line(f"tasks {len(ids)}, different {len(set(ids))}, at the same time {pool.max_running}")

@@ -90,7 +90,7 @@ def test_evidence_is_equal_without_a_store(name: str, local_bench: Workbench) ->
 
 MODELS = ("--model", "planted:pointer@llama", "--model", "planted:lexical@llama")
 SELECTION = ("--samples", "12", "-k", "D_q_C or b_moves_pointer or (q_strongest and not controlled)")
-WORKERS = ("-p", "tests.engines.local_plugin", "--engine", "ray")
+WORKERS = ("-p", "tests.engines.local_pool", "--engine", "ray")
 
 
 def table(output: str) -> list[str]:

@@ -53,9 +53,7 @@ NEMOTRON = (
     r"{{ '\n<extra_id_1>' + message['role'].capitalize() + '\n' + message['content'] }}{% endfor %}"
     r"{% if add_generation_prompt %}{{ '\n<extra_id_1>Assistant\n' }}{% endif %}"
 )
-GEMMA4 = r"<|turn>ROLE\nTEXT<turn|>\n"
 GEMMA4_SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>", "<|channel>", "<channel|>")
-AS_MODEL = "'assistant': 'model'"
 
 
 @dataclass(frozen=True)
@@ -77,19 +75,8 @@ def _thinking(template: str) -> Family:
     )
 
 
-def _gemma4(generation: str, thought: str) -> Family:
-    template = turns(GEMMA4, generation, first="{{ bos_token }}", names=AS_MODEL)
-    return Family(
-        lambda: sentence_pieces(GEMMA4_SPECIAL, template),
-        "template",
-        f"<bos><|turn>system\n{SYSTEM}<turn|>\n<|turn>user\n",
-        f"<turn|>\n<|turn>model\n{thought}Answer:",
-    )
-
-
 CHAT_FAMILIES = {
     "gpt2, phi": Family(lambda: byte_pairs(("<|endoftext|>",)), "raw", "", "\n\nAnswer:"),
-    "gpt_neox": Family(lambda: byte_pairs(("<|endoftext|>", "<|padding|>")), "raw", "", "\n\nAnswer:"),
     "opt": Family(lambda: byte_pairs(("<s>", "<pad>", "</s>"), first="</s>"), "raw", "</s>", "\n\nAnswer:"),
     "stablelm": Family(
         lambda: byte_pairs(
@@ -144,8 +131,20 @@ CHAT_FAMILIES = {
         f"<bos><start_of_turn>user\n{SYSTEM}\n\n",
         "<end_of_turn>\n<start_of_turn>model\nAnswer:",
     ),
-    "gemma4, small": _gemma4(r"<|turn>model\n", ""),
-    "gemma4, large": _gemma4(r"<|turn>model\n<|channel>thought\n<channel|>", "<|channel>thought\n<channel|>"),
+    "gemma4": Family(
+        lambda: sentence_pieces(
+            GEMMA4_SPECIAL,
+            turns(
+                r"<|turn>ROLE\nTEXT<turn|>\n",
+                r"<|turn>model\n<|channel>thought\n<channel|>",
+                first="{{ bos_token }}",
+                names="'assistant': 'model'",
+            ),
+        ),
+        "template",
+        f"<bos><|turn>system\n{SYSTEM}<turn|>\n<|turn>user\n",
+        "<turn|>\n<|turn>model\n<|channel>thought\n<channel|>Answer:",
+    ),
     "qwen3_next": Family(
         lambda: byte_pairs(CHATML_SPECIAL, words=LLAMA_WORDS, template=turns(CHATML, r"<|im_start|>assistant\n")),
         "template",

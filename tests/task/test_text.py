@@ -147,13 +147,10 @@ MAKERS: dict[str, Callable[[int], Prompt]] = {
     "swap_target_box_to_remaining_context_box": lambda i: (
         TEST.tracing(i, "swap_target_box_to_remaining_context_box").counterfactual
     ),
-    "path patching clean": TRAIN.prompt,
-    "circuit selection": TRAIN.prompt,
-    "circuit held out": TRAIN.prompt,
+    "path patching, circuit and binding": TRAIN.prompt,
     "roles original": lambda i: TRAIN.pointer(i).original,
     "roles content control": lambda i: TRAIN.content_control(i).counterfactual,
     "roles pointer": lambda i: TRAIN.pointer(i).counterfactual,
-    "binding evaluation": TRAIN.prompt,
     "binding direction 0": lambda i: TRAIN.direction(i, 0),
     "binding direction 1": lambda i: TRAIN.direction(i, 1),
     "binding direction 2": lambda i: TRAIN.direction(i, 2),
@@ -171,20 +168,16 @@ context_and_swap | 62 | VTN | pipe bomb fish | TV | Z | - | aa4d0bfa962ae990
 context_and_swap | 68 | ZWR | guitar key magazine | WZ | N | - | f217558406a7a0d5
 swap_target_box_to_remaining_context_box | 62 | ZTN | pipe bomb fish | NZ | Z | fish | 1279a7459b205cbd
 swap_target_box_to_remaining_context_box | 68 | NWR | guitar key magazine | RN | N | magazine | f1bfaca4fa247a9b
-path patching clean | 0 | BKJ | chemical shell boot | KB | B | shell | 3be1f804c4df5247
-path patching clean | 3 | MLB | flower chemical engine | LM | M | chemical | a6ec536359117e96
-circuit selection | 0 | BKJ | chemical shell boot | KB | B | shell | 3be1f804c4df5247
-circuit selection | 3 | MLB | flower chemical engine | LM | M | chemical | a6ec536359117e96
-circuit held out | 300 | ICM | fan gift newspaper | CI | I | gift | f6679f1ddab38ee4
-circuit held out | 303 | CIH | seed note boot | IC | C | note | f609413161093976
+path patching, circuit and binding | 0 | BKJ | chemical shell boot | KB | B | shell | 3be1f804c4df5247
+path patching, circuit and binding | 3 | MLB | flower chemical engine | LM | M | chemical | a6ec536359117e96
+path patching, circuit and binding | 300 | ICM | fan gift newspaper | CI | I | gift | f6679f1ddab38ee4
+path patching, circuit and binding | 303 | CIH | seed note boot | IC | C | note | f609413161093976
 roles original | 0 | KBJ | shell chemical boot | KB | B | shell | 6abe749d580b44d8
 roles original | 3 | LMB | chemical flower engine | LM | M | chemical | aba607c9bd5020a4
 roles content control | 0 | KBJ | wheel rock boot | KB | B | wheel | 78351593ce490aa9
 roles content control | 3 | LMB | card rock engine | LM | M | card | 578eea2f6970552f
 roles pointer | 0 | BKJ | wheel rock boot | BK | B | rock | ad7368585e0a009e
 roles pointer | 3 | MLB | card rock engine | ML | M | rock | d6e13273ea035502
-binding evaluation | 0 | BKJ | chemical shell boot | KB | B | shell | 3be1f804c4df5247
-binding evaluation | 3 | MLB | flower chemical engine | LM | M | chemical | a6ec536359117e96
 binding direction 0 | 10000 | FDH | machine bill wire | DF | D | machine | 4c0c130bc701a972
 binding direction 0 | 10003 | EBL | camera brain plant | BE | B | camera | 7e424aaf35bd111c
 binding direction 1 | 10000 | FDH | machine bill wire | DF | F | bill | bb089ec223e4a6b9
