@@ -115,9 +115,8 @@ def test_the_table_is_that_of_this_process(tmp_path: Path) -> None:
     assert "tasks 2, different 2" in rerun.stdout  # what the two models are; all evidence is there
 
 
-@pytest.mark.parametrize("arguments", [("-n", "2"), ("-n", "auto")])
-def test_workers_are_refused_with_pytest_processes(arguments: tuple[str, ...]) -> None:
-    result = run(*MODELS, *SELECTION, *WORKERS, *arguments)
+def test_workers_are_refused_with_pytest_processes() -> None:
+    result = run(*MODELS, *SELECTION, *WORKERS, "-n", "auto")
     assert result.returncode == pytest.ExitCode.USAGE_ERROR
     assert "--numprocesses and --engine ray" in result.stderr
 

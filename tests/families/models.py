@@ -283,9 +283,9 @@ ALL_MODELS = [
     for scale in (SCALES_WITH_STATE if family in WITH_STATE else SCALES)
 ]
 MODELS = sampled(ALL_MODELS, *EVERYDAY)
-DIFFERENT = [RandomModel(family) for family in ("gemma2", "gpt_oss", "qwen3_next", "gemma4_text", "gemma3n_text")]
-"""Soft caps and post-norms; sinks and experts; layers with a state, and gates; reused keys and heads of two widths;
-parallel residual streams. What a run does with these it does with all others."""
+DIFFERENT = [RandomModel(family) for family in ("gemma2", "gemma3n_text", "qwen3_next", "gemma4_text", "gpt_oss")]
+"""Soft caps and post-norms; parallel residual streams; layers with a state, and gates; reused keys and heads of two
+widths; sinks and experts. What a run does with these it does with all others."""
 
 
 @torch.no_grad()

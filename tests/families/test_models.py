@@ -16,9 +16,8 @@ from rebinding.surgery import Edit, Read, TorchSurgeon, derive
 from rebinding.surgery.sites import SITES
 from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.everyday import chosen, sampled
-from tests.families.attention import norm_values, rotate
 from tests.families.engines import FIRST, error_of_rows, make_batch, make_surgeon, read_all, run_reference, tolerance
-from tests.families.hooks import Forward, _run, run_with_hooks
+from tests.families.hooks import Forward, _run, norm_values, rotate, run_with_hooks
 from tests.families.models import (
     ALL_MODELS,
     COMMON,
@@ -58,7 +57,7 @@ def logits_of(built: PreTrainedModel, model: RandomModel) -> Tensor:
     return logits
 
 
-@pytest.mark.parametrize("model", sampled(EVERYDAY, RandomModel("gpt_oss"), RandomModel("qwen3_next")), ids=str)
+@pytest.mark.parametrize("model", sampled(EVERYDAY, RandomModel("gpt_oss")), ids=str)
 def test_each_weight_matters(model: RandomModel) -> None:
     """Shift the entries of one weight after the other, and halve them: norms undo a factor alone."""
     built = model.build()
@@ -72,7 +71,9 @@ def test_each_weight_matters(model: RandomModel) -> None:
     assert all(name.endswith("k_proj.bias") for name in idle), idle  # without RoPE, the softmax undoes it
 
 
-@pytest.mark.parametrize(("family", "setting", "value"), OTHER_SETTINGS)
+@pytest.mark.parametrize(
+    ("family", "setting", "value"), chosen(OTHER_SETTINGS, lambda family, *_: family in ("llama4_text", "gpt2"))
+)
 def test_each_setting_matters(family: Family, setting: str, value: Any) -> None:
     """The same weights with another setting."""
     model = RandomModel(family)
@@ -82,7 +83,7 @@ def test_each_setting_matters(family: Family, setting: str, value: Any) -> None:
     assert change > MIN_CHANGE_SHARE * tolerance(model)
 
 
-@pytest.mark.parametrize("family", sampled(FAMILIES, "gpt_oss", "qwen3_next", "gemma4_text_equal", "gemma3n_text"))
+@pytest.mark.parametrize("family", sampled(FAMILIES, "qwen3_next", "gemma4_text_equal"))
 def test_derived_anatomy_passes_the_self_check(family: Family) -> None:
     """Also under `--rounding`: at this scale no family exceeds what the check allows for."""
     built = RandomModel(family, scale=0.6).build()

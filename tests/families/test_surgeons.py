@@ -51,9 +51,10 @@ REFUSED: dict[Family, frozenset[str]] = {
 """What the nnsight surgeon refuses, by hand."""
 
 
-EVERY_SITE = ("gemma3", "gpt_neox", "gemma3n_text")
+EVERY_SITE = ("gemma3", "gpt_neox")
 SOME_SITES: dict[Family, tuple[str, ...]] = dict.fromkeys(USUAL, ("k head", "scores"))
 SOME_SITES["gpt2"] = ("q", "k group", "v group")
+SOME_SITES["gemma3n_text"] = ("resid", "k group", "mlp_out frozen")
 """The names of sites come from each family's source; GPT-2 has queries, keys and values in one projection."""
 
 

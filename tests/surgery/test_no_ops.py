@@ -98,7 +98,8 @@ def test_rows_are_judged_one_by_one(kind: type[TorchSurgeon | NNsightSurgeon], s
 
 @pytest.mark.parametrize("kind", SURGEONS)
 def test_edits_of_one_place_are_judged_together(kind: type[TorchSurgeon | NNsightSurgeon]) -> None:
-    """Two additions that cancel are a no-op; a value put back in a layer above a change is not, as it holds it."""
+    """Two additions that cancel are a no-op unless something else changes the row; a value put back in a layer above a
+    change is not, as it holds it."""
     surgeon, prompts = make_surgeon(kind, "llama"), tokens("llama")
     recording, last = surgeon.record(prompts, keep={"z"}), [Read("logits", at=[LENGTH - 1])]
     shift = torch.randn(10, generator=torch.Generator().manual_seed(2))
@@ -106,6 +107,7 @@ def test_edits_of_one_place_are_judged_together(kind: type[TorchSurgeon | NNsigh
     reverse_edit = Edit("z", -shift, at=[POSITION], head=[(1, 1)], mode="add")
     with pytest.raises(NothingEdited):
         surgeon.run(recording, [shift_edit, reverse_edit], last)
+    surgeon.run(recording, [shift_edit, reverse_edit, replace(shift_edit, head=[(1, 2)])], last)
     restoring_edit = Edit("z", recording.sites["z"][2], at=range(LENGTH), head=in_layer(2, range(6)))
     (total,), (direct,) = (
         surgeon.run(recording, [shift_edit], last),

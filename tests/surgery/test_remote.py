@@ -187,17 +187,6 @@ def test_a_remote_failure_is_raised_here(folders: dict[Family, Path], other_inte
         surgeon.run(surgeon.record(tokens("gemma2")), [], [Read("pattern", at=[12], head=[(1, 0)])])
 
 
-def test_a_trace_serialised_locally_gives_the_same_numbers(folders: dict[Family, Path]) -> None:
-    """`remote="local"`, the dry run of a remote one."""
-    loaded = client(folders["gemma3"], dispatch=True, attn_implementation="eager")
-    batch, answers = make_batch("gemma3", Cell("k", "head"), is_windowed=False), []
-    for remote in ("local", False):
-        surgeon = NNsightSurgeon(loaded, derive(loaded._module), remote=remote)
-        recording = surgeon.record(RandomModel("gemma3").prompts)
-        answers.append(surgeon.run(recording, batch.edits, batch.reads, source=batch.source))
-    assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
-
-
 @pytest.mark.parametrize("implementation", ["sdpa", registered.NAME])
 def test_attention_that_a_server_lacks_or_hides_is_refused(implementation: str, folders: dict[Family, Path]) -> None:
     """A server lacks functions registered here, and sdpa has no pattern. Both are refused before anything is sent."""

@@ -1,26 +1,24 @@
-"""Tokens: under every kind of tokenizer a role is the token of its word, edits change the tokens they name, and an
-answer is the real next token, one and distinct. Bad input has its own message that says what to do.
+"""Tokens: under every kind of tokenizer a role is the token of its word, and an answer is the real next token, one and
+distinct. Bad input has its own message that says what to do.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.procedure import EARLY
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.task.boxes import Contains, Move, Operation, Story, Swap
+from rebinding.task.boxes import Contains, Story
 from rebinding.task.chat import Form, form_of
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded, Encoder, Prompt, PromptError, aligned, is_single_token, render
@@ -29,17 +27,14 @@ from rebinding.task.words import LABELS, OBJECTS, DesignError
 
 from .conftest import MAKERS
 from .stories import prompts
-from .tokenizers import DATELESS_TEMPLATE, byte_level, sentence_pieces
+from .tokenizers import byte_level, sentence_pieces
 
 # Positions for train id 0 under the public Llama 3 vocabulary, as given for the published prompts.
 PLACES = ("context_box", "context_object", "swap_first", "swap_second", "swap_period", "question_box", "readout")
 LLAMA_3: dict[str, tuple[Any, Form, int, list[Any]]] = {
     "raw": (byte_level(), "raw", 59, [[21, 27, 33], [24, 30, 36], 43, 46, 47, 54, 58]),
     "dates": (byte_level(), "llama3", 106, [[63, 69, 75], [66, 72, 78], 85, 88, 89, 96, 105]),
-    "no dates": (
-        byte_level(template=DATELESS_TEMPLATE), "template", 86, [[43, 49, 55], [46, 52, 58], 65, 68, 69, 76, 85],
-    ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("tokenizer", "form", "length", "places"), LLAMA_3.values(), ids=LLAMA_3)
@@ -62,17 +57,6 @@ def test_a_role_is_the_token_of_its_word(encoder: Encoder, prompt: Prompt) -> No
         assert token.strip() == render_raw(prompt).text[start:end]
     assert encoded.roles["readout"] == len(encoded) - 1
     assert encoded.ids == tuple(encoder.tokenizer(encoded.text, add_special_tokens=False)["input_ids"])
-
-
-@given(prompt=prompts(), data=st.data())
-def test_changed_word_changes_only_the_token_of_its_role(encoder: Encoder, prompt: Prompt, data: st.DataObject) -> None:
-    """The edited story may be an impossible one: what counts is what is written."""
-    edited, role = data.draw(edits(prompt))
-    original, changed = encoder.encode([prompt, edited])
-    assert aligned(original, changed) == (original.roles[role],)
-    assert {place: changed.roles[place] for place in render_raw(prompt).spans} == {
-        place: original.roles[place] for place in render_raw(prompt).spans
-    }
 
 
 @given(prompt=prompts(maximum=5))
@@ -147,34 +131,6 @@ def test_a_role_that_a_prompt_lacks_is_named(encoder: Encoder) -> None:
         positions(encoded, "swap_asked")
     with pytest.raises(PromptError, match="at least one"):
         token_batch([])
-
-
-@st.composite
-def edits(draw: st.DrawFn, prompt: Prompt) -> tuple[Prompt, str]:
-    """The prompt with one word replaced, and the role whose word that is."""
-    story = replace(prompt.story, impossible="ignore")
-    written_words = render_raw(prompt).text
-    roles = [role for role in render_raw(prompt).spans if role not in ("swap_period", "readout")]
-    role = draw(st.sampled_from(roles))
-    words = OBJECTS if "object" in role else LABELS
-    word = draw(st.sampled_from([word for word in words if f" {word}" not in written_words]))
-    if role == "question_box":
-        return Prompt(story, word, prompt.focus), role
-    if role.startswith("swap"):
-        operations = list(story.operations)
-        operations[prompt.focus] = _renamed(operations[prompt.focus], role, word)
-        return Prompt(replace(story, operations=tuple(operations)), prompt.question, prompt.focus), role
-    slot = int(role[:-1].split("[")[1])
-    contents = list(story.contents)
-    statement = contents[slot]
-    contents[slot] = Contains(statement.box, word) if "object" in role else Contains(word, statement.object)
-    return Prompt(replace(story, contents=tuple(contents)), prompt.question, prompt.focus), role
-
-
-def _renamed(operation: Operation, role: str, word: str) -> Operation:
-    assert isinstance(operation, Swap | Move)
-    names = ("first", "second") if isinstance(operation, Swap) else ("source", "target")
-    return replace(operation, **{names[role == "swap_second"]: word})
 
 
 # Answer tokens; the published rules are available by name
