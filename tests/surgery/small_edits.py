@@ -57,5 +57,5 @@ def width(site: Site) -> int:
     """The last axis of a site in the models of `tiny`."""
     if site in KEYED:
         return LENGTH
-    widths: dict[Site, int] = {"resid": SIZES["hidden_size"], "mlp_out": SIZES["hidden_size"], "logits": VOCABULARY}
-    return widths.get(site, SIZES["head_dim"])
+    hidden, head_dim = int(SIZES["hidden_size"]), int(SIZES["head_dim"])
+    return {"resid": hidden, "mlp_out": hidden, "logits": VOCABULARY}.get(site, head_dim)
