@@ -226,7 +226,7 @@ def test_gemma_shapes_keep_their_special_features() -> None:
     assert (gemma2.parts[0].q_norm, gemma3.parts[0].q_norm) == ("", "q_norm")
 
 
-@pytest.mark.parametrize(("alias", "dtype"), zip(ALIASES, [torch.float32, torch.bfloat16] * 2, strict=True))
+@pytest.mark.parametrize(("alias", "dtype"), list(zip(ALIASES, [torch.float32, torch.bfloat16] * 2, strict=True)))
 def test_a_cut_down_shape_passes_the_self_check(alias: str, dtype: torch.dtype) -> None:
     model = build_shape(alias, dtype=dtype, device=torch.device("cpu"), **_small(alias))
     anatomy = check(model)

@@ -38,7 +38,7 @@ def tables(stories: Design, ids: range, nuisance: str) -> dict[object, Counter[i
 
 
 @pytest.mark.parametrize("nuisance", ONLY_STRUCTURE)
-@pytest.mark.parametrize(("boxes", "operations"), [(3, 1), (4, 1), (4, 2), (5, 1), (6, 2), (7, 1)])
+@pytest.mark.parametrize(("boxes", "operations"), [(3, 1), (4, 2), (7, 1)])
 @pytest.mark.parametrize("start", [0, 5])
 def test_no_nuisance_variable_predicts_the_answers_slot(boxes: int, operations: int, start: int, nuisance: str) -> None:
     """Exactly: over a block, whatever the nuisance variable is, the answer stands in every slot equally often."""
