@@ -63,12 +63,12 @@ def test_a_model_is_loaded_in_16_bits_but_for_its_positions(dtype: str, tmp_path
 
 @pytest.mark.parametrize("device", [{"": "cpu"}, {"model": "cpu", "lm_head": "cpu"}])
 def test_accelerate_places_the_model(device: dict[str, str], tmp_path: Path) -> None:
-    loaded_model = load(str(save_tiny(tmp_path)), device=device)
+    loaded_model = load(str(save_tiny(tmp_path, num_hidden_layers=2)), device=device)
     assert {weight.device.type for weight in loaded_model.model.parameters()} == {"cpu"}
 
 
 def test_an_alias_gives_a_folder_its_chat_form(tmp_path: Path) -> None:
-    folder = save_tiny(tmp_path)
+    folder = save_tiny(tmp_path, num_hidden_layers=2)
     assert load(f"llama3.2-3b={folder}").form == "llama3"
     assert load(str(folder)).form == "template"
     assert load(f"llama3.2-3b={folder}", form="raw").form == "raw"
@@ -77,7 +77,7 @@ def test_an_alias_gives_a_folder_its_chat_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_loading_is_quiet_where_nobody_watches(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bar on a terminal only, no warnings of transformers; afterwards both are as they were."""
-    folder = save_tiny(tmp_path)
+    folder = save_tiny(tmp_path, num_hidden_layers=2)
     change_config(folder, "generation_config.json", do_sample=False, temperature=0.5)
     handler, screen = logging.StreamHandler(io.StringIO()), io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: terminal)
