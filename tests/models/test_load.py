@@ -13,17 +13,19 @@ import torch
 from tokenizers import Tokenizer
 from transformers.utils import logging as transformers_logging
 
+from rebinding.experiments.tokens import token_batch
 from rebinding.models import ALIASES, build_shape, check, errors, load, shape_config
 from rebinding.models.checkpoint import open_tokenizer
 from rebinding.models.loaded_model import check_tokens, fingerprint, form_for
 from rebinding.models.names import origin
 from rebinding.models.shapes import skeleton
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.surgery import Anatomy, derive
+from rebinding.surgery import Anatomy, Edit, Read, derive
+from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.designs import design
-from rebinding.task.prompts import Encoder
+from rebinding.task.prompts import Encoder, Prompt
 from rebinding.task.words import OBJECTS
-from tests.close import agree
+from tests.close import agree, is_changed
 from tests.families.models import Family, tiny, tokens
 from tests.models.folders import ROWS, change_config, save, save_tiny
 from tests.task.chat_families import CHAT_FAMILIES, CHATML_SPECIAL
@@ -67,10 +69,26 @@ def test_accelerate_places_the_model(device: dict[str, str], tmp_path: Path) -> 
     assert {weight.device.type for weight in loaded_model.model.parameters()} == {"cpu"}
 
 
+def test_the_surgeon_and_the_encoder_work(tmp_path: Path) -> None:
+    """An edit that swaps a residual for that of another prompt gives that prompt's logits from there on."""
+    loaded_model = load(str(save_tiny(tmp_path, num_hidden_layers=2)), device="cpu")
+    stories = [Story((Contains("A", item), Contains("B", "fan")), (Swap("A", "B"),)) for item in ("egg", "tea")]
+    ids = token_batch(loaded_model.encoder().encode([Prompt(story, "A") for story in stories]))
+    surgeon, last = loaded_model.surgeon(), ids.shape[1] - 1
+    recording = surgeon.record(ids)
+    edit = Edit("resid", recording.sites["resid"][2][1:, last:], at=[last], layer=2, rows=[0])
+    (logits,) = surgeon.run(recording, [edit], [Read("logits", at=[last])])
+    with torch.no_grad():
+        expected = loaded_model.model(ids).logits[:, last]
+    assert agree(logits[0, 0], expected[1])
+    assert is_changed(expected[0], expected[1])
+
+
 def test_an_alias_gives_a_folder_its_chat_form(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path, num_hidden_layers=2)
     assert load(f"llama3.2-3b={folder}").form == "llama3"
-    assert load(str(folder)).form == "template"
+    plain = load(str(folder))
+    assert plain.encoder().form == plain.form == "template"
     assert load(f"llama3.2-3b={folder}", form="raw").form == "raw"
 
 
