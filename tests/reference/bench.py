@@ -14,7 +14,7 @@ from rebinding.models import load
 from rebinding.task.designs import Design, Pair
 from rebinding.task.prompts import AnswerRule, Encoder
 from rebinding.task.words import Vocabulary
-from tests.reference.naive.runs import FORMS
+from tests.reference.naive.patching import FORMS
 from tests.reference.pack import Pack
 
 Source: TypeAlias = tuple[tuple[str, ...], Sequence[int]]

@@ -20,10 +20,10 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rebinding.task.prompts import Encoder
-from tests.reference.naive import binding, circuits, paths, roles, tracing
+from tests.reference.naive import binding, circuits, patching
+from tests.reference.naive.patching import Entry, Naive, entry
 from tests.reference.naive.plain_model import Head, Plain
 from tests.reference.naive.prompts import IDS, MODES, SWAP_PAIR, Records, records
-from tests.reference.naive.runs import Entry, Naive, entry
 from tests.task.tokenizers import sentence_pieces
 
 SEED = 0
@@ -53,8 +53,8 @@ GROUPS: Mapping[str, tuple[Head, ...]] = {
     "D": ((0, 4), (1, 5)),
     "E": ((0, 2), (1, 3)),
 }
-BINDING: tuple[Head, ...] = ((0, 5), (1, 2), (1, 3), (2, 0))
-"""Heads of section 5; two of them share a key."""
+BINDING: tuple[Head, ...] = ((1, 3), (0, 5), (2, 0), (1, 2))
+"""Heads of section 5, in no order; two of them share a key."""
 MEANS, PRUNING = 5, 4
 """How many of the selection prompts the means and the pruning use."""
 MATRICES = {"A": "A", "B": "B_q", "C": "C_v/kv_group", "D": "D_k/kv_group", "E": "E_v/kv_group"}
@@ -81,19 +81,19 @@ def entries(naive: Naive) -> Iterator[Entry]:
     """The file of numbers."""
     first = [("exp1/original", IDS["exp1/original"][0]), ("path_patching/clean", IDS["path_patching"][0])]
     yield entry("forward_check", {}, [number for _, number in first], [_forward(naive, *record) for record in first])
-    traced = tracing.filtered(naive, TRACED)
+    traced = patching.filtered(naive, TRACED)
     yield traced
     for mode, description in MODES.items():
-        yield from tracing.traced(naive, mode, traced["value"]["kept_ids"], description)
+        yield from patching.traced(naive, mode, traced["value"]["kept_ids"], description)
     ids = IDS["path_patching"]
-    yield paths.clean_probabilities(naive, ids)
-    variants = product((False, True), paths.stages(RECEIVERS))
-    stages = [paths.patched(naive, name, settings, ids, frozen) for frozen, (name, settings) in variants]
+    yield patching.clean_probabilities(naive, ids)
+    variants = product((False, True), patching.stages(RECEIVERS))
+    stages = [patching.patched(naive, name, settings, ids, frozen) for frozen, (name, settings) in variants]
     yield from stages
     yield from _circuits(naive, {stage["name"]: stage for stage in stages})
     for group, heads in GROUPS.items():
-        for kind in roles.DESIGNS:
-            yield roles.exchanged(naive, group, kind, heads, IDS["head_roles"])
+        for kind in patching.COUNTERFACTUALS:
+            yield patching.exchanged(naive, group, kind, heads, IDS["head_roles"])
     for kinds in ("box,object", "box", "object"):
         yield from binding.shifted(naive, BINDING, kinds, i=SWAP_PAIR[1], j=SWAP_PAIR[0])
 
@@ -117,7 +117,7 @@ def _circuits(naive: Naive, scores: Mapping[str, Entry]) -> Iterator[Entry]:
     shape = {"shape": list(evaluation.mean_z.shape)}
     yield entry("circuit/mean_activation", {"design": "circuit/selection"}, ids[:MEANS], shape)
     by_group = {group: scores[f"path_patching/{name}"] for group, name in MATRICES.items()}
-    groups = circuits.selected(by_group, K, roles.SITES, IDS["path_patching"])
+    groups = circuits.selected(by_group, K, patching.SITE_OF_GROUP, IDS["path_patching"])
     yield groups
     circuit = [(head["group"], head["role"], head["layer"], head["head"]) for head in groups["value"]]
     for form in circuits.FORMS:

@@ -25,7 +25,7 @@ from tests.close import allowance
 from tests.reference.naive.prompts import INVERSE
 
 SAMPLE_PACK = Path(__file__).parent / "llama-tiny"
-"""The pack that lies here. Nothing but `test_shown_pack` may lean on what is in it."""
+"""The pack that lies here. Nothing but `test_packs` may lean on what is in it."""
 ROLES = {name: role for role, name in INVERSE.items()}
 """The pack's names of roles, and ours."""
 ABSOLUTE, RELATIVE = 2e-5, 2e-4

@@ -1,28 +1,30 @@
-"""Section 4.2 on the packs: every group, content control and pointer, per prompt, word and form of the answer token."""
+"""Section 4.2 on the packs: every group, content control and pointer, per prompt, word and form of the answer token.
+
+The requests are those of published rows, on the prompts and heads of the pack."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import pytest
-
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles.measure import run_roles
 from rebinding.experiments.roles.request import (
     MODES,
     WHOLE_GROUP,
     Counterfactual,
-    RolePair,
+    Interchange,
     request_interchange,
     roles_stories,
 )
 from rebinding.experiments.roles.summary import group_effects
+from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.paper.procedure import builtin_procedure
+from rebinding.task.prompts import AnswerRule
 from tests.reference.bench import choose_form, make_bench
-from tests.reference.naive.runs import FORMS
+from tests.reference.naive.patching import FORMS
 from tests.reference.pack import ROLES, Agrees, Pack
 
 NAME = "exp3"
@@ -30,37 +32,35 @@ WORDS = {"content_control": ("new_object", "pointed_object"), "pointer": ("point
 """The measured and the other word of each kind of pair, as the packs' formulas say."""
 
 RUNS = {"before": "original", "after": "patched", "counterfactual": "counterfactual_run"}
+RULES: dict[str, AnswerRule] = {"space": "exp1_spaced", "no_space": "exp34_unspaced"}
 
 
 @cache
-def evidence(pack: Pack, kind: str, form: str) -> Evidence:
-    """All groups at once, in the published mode."""
-    entries = {name.split("/")[1]: entry for name, entry in pack.starting("head_roles/").items() if name.endswith(kind)}
-    entry = next(iter(entries.values()))
-    original, counterfactual = (
-        entry["settings"][side].removeprefix("design ") for side in ("original", "counterfactual")
-    )
-    words = {
-        word: token
-        for design in (original, counterfactual)
-        for prompt in pack.raw(design).values()
-        for word, token in prompt[FORMS[form]].items()
-    }
-    prompts = zip(
-        entry["ids"], pack.prompts(original, entry["ids"]), pack.prompts(counterfactual, entry["ids"]), strict=True
-    )
-    groups = {group: [tuple(head) for head in entry["settings"]["heads"]] for group, entry in entries.items()}
-    conventions = builtin_procedure("published").roles
-    return run_roles(
-        pack.surgeon,
-        [RolePair(*pair) for pair in prompts],
-        groups,
-        kind=kind,
-        token=words.__getitem__,
-        mode=conventions.places,
-        future=conventions.future,
-        block=4,
-    )
+def published(pack: Pack, kind: Counterfactual) -> tuple[Workbench, Interchange]:
+    """By the way that a claim takes, from the conventions in the file to a request, on the pack's prompts and heads."""
+    entries = {group: entry for (group, kind_of_entry), entry in find_entries(pack).items() if kind_of_entry == kind}
+    first, conventions = next(iter(entries.values())), builtin_procedure("published").roles
+    designs = tuple(first["settings"][side].removeprefix("design ") for side in ("original", "counterfactual"))
+    bench = make_bench(pack, {(kind, conventions.direction): (designs, first["ids"])})
+    heads = [
+        CircuitHead(group, *head, ROLE_OF_GROUP[group])
+        for group, entry in entries.items()
+        for head in entry["settings"]["heads"]
+    ]
+    stories, n = roles_stories(bench.prompts, conventions, "published"), len(first["ids"])
+    request = request_interchange(bench.prompts, Circuit(tuple(heads)), stories, kind, n, conventions)
+    assert {group for group, _ in request.groups} == set(entries)
+    assert request.answers in RULES.values()
+    for form, rule in RULES.items():
+        assert choose_form(pack, bench, designs[0], rule) == form
+    return bench, request
+
+
+@cache
+def evidence(pack: Pack, kind: Counterfactual, form: str) -> Evidence:
+    """All groups at once, and every head alone, with the answers in one form."""
+    bench, request = published(pack, kind)
+    return bench.get(replace(request, answers=RULES[form], single_heads=True))
 
 
 def test_every_entry_is_compared(pack: Pack) -> None:
@@ -103,29 +103,6 @@ def test_attention_on_later_keys_equals_the_pack(pack: Pack, agrees: Agrees) -> 
         rows = rows.set_index(["prompt", "layer", "head"])["future_mass"]
         heads = [tuple(head) for head in entry["settings"]["heads"]]
         agrees(NAME, [[rows.loc[number, *head] for head in heads] for number in entry["ids"]], expected)
-
-
-@pytest.mark.parametrize("kind", WORDS)
-def test_the_code_of_published_rows_gives_the_packs_numbers(pack: Pack, kind: Counterfactual, agrees: Agrees) -> None:
-    """By the way that a claim takes, from the conventions in the file to the numbers, on the pack's own prompts."""
-    entries = {group: entry for (group, kind_of_entry), entry in find_entries(pack).items() if kind_of_entry == kind}
-    first, conventions = next(iter(entries.values())), builtin_procedure("published").roles
-    designs = tuple(first["settings"][side].removeprefix("design ") for side in ("original", "counterfactual"))
-    bench = make_bench(pack, {(kind, conventions.direction): (designs, first["ids"])})
-    heads = [
-        CircuitHead(group, *head, ROLE_OF_GROUP[group])
-        for group, entry in entries.items()
-        for head in entry["settings"]["heads"]
-    ]
-    stories_of_rows = roles_stories(bench.prompts, conventions, "published")
-    request = request_interchange(
-        bench.prompts, Circuit(tuple(heads)), stories_of_rows, kind, len(first["ids"]), conventions
-    )
-    assert {group for group, _ in request.groups} == set(entries)
-    form = choose_form(pack, bench, designs[0], request.answers)
-    table = group_effects(bench.get(request)).groupby("group").mean()
-    for group, entry in entries.items():
-        agrees(NAME, table.loc[group, WORDS[kind][0]], entry["value"][form]["delta"])
 
 
 def find_entries(pack: Pack) -> dict[tuple[Group, str], dict[str, Any]]:

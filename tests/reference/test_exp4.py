@@ -25,7 +25,7 @@ from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.surgery.sites import Scope
 from tests.reference.bench import choose_form, make_bench
-from tests.reference.naive.runs import FORMS
+from tests.reference.naive.patching import FORMS
 from tests.reference.pack import Agrees, Pack
 
 NAME = "exp4"

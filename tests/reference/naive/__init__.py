@@ -1,1 +1,2 @@
-"""The experiments of a pack recomputed naively: whole forward passes with hooks, without our surgery or experiments."""
+"""One naive version of each experiment, for packs, rows of evidence and steps of the search: whole forward passes with
+hooks, without our surgery or experiments."""

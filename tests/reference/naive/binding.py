@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from tests.reference.naive.edits import mean_vectors, noise_of, shared_edit
+from tests.reference.naive.patching import FORMS, Entry, Naive, entry, tokens
 from tests.reference.naive.plain_model import Head, Put, Site
 from tests.reference.naive.prompts import Record
-from tests.reference.naive.runs import FORMS, Entry, Naive, entry, tokens
 
 SEEDS = {"random_query": 1006, "random_key_for_slot_j": 1007, "random_key_for_slot_i": 1008}
 """As published."""

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tests.reference.naive.edits import ablated, answer_scores, mean_outputs
+from tests.reference.naive.patching import Entry, Naive, entry, tokens
 from tests.reference.naive.plain_model import Put
 from tests.reference.naive.prompts import Record
-from tests.reference.naive.runs import Entry, Naive, entry, tokens
 
 Component: TypeAlias = tuple[str, str, int, int]
 """Group, role, layer, head."""

@@ -1,6 +1,7 @@
 """What each experiment puts into a run, and what comes of it: one plain version of each, on token ids and hooks.
 
-The packs' experiments (`tests.reference.naive`) and rows of evidence (`tests.oracles.by_hand`) are both made with it.
+The packs' experiments (`tests.reference.naive`), rows of evidence (`tests.oracles.by_hand`) and steps of the search
+(`tests/experiments/search`) are all made with it.
 """
 
 from __future__ import annotations
@@ -60,6 +61,21 @@ def receiver_logits(
         for line in range(len(sends))
     ]
     return plain.run([(clean, put) for put in puts]).logits
+
+
+def logits_of_changed_receivers(
+    plain: Plain, clean: Tokens, send: Sequence[Put], component: Site, receivers: Iterable[tuple[Head, int]], at: int
+) -> Tensor:
+    """A step of the search, second run: logits (vocabulary,) where each receiver's z changes by what the receiver makes
+    of one input, as it was after the send: its own query, or a key or a value at the sender's token."""
+    puts = []
+    for (layer, head), own in receivers:
+        token, span = own if component == "q" else at, plain.span(head)
+        received = plain.run([(clean, send)], [(component, layer)]).values[component, layer][0, token, span]
+        heard = plain.run([(clean, [Put(component, layer, token, received, head)])], [("z", layer)]).values["z", layer]
+        change = heard[0, own, span] - head_value(plain, "z", clean, (layer, head), own)
+        puts.append(Put("z", layer, own, change, head, add=True))
+    return plain.run([(clean, puts)]).logits[0]
 
 
 def mean_outputs(plain: Plain, texts: Iterable[Tokens]) -> list[Tensor]:

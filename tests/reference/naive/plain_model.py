@@ -52,14 +52,15 @@ class ForwardPass:
 
 
 class Plain:
-    """A copy of a model of the Llama family (no norms on queries and keys, one projection each)."""
+    """A copy of a model with one projection each for queries, keys and values. What norms of queries and keys make of
+    their outputs comes after the sites."""
 
     def __init__(self, model: Any) -> None:
         self.model = copy.deepcopy(model).float().eval()
         self.model.set_attn_implementation("eager")
-        config = self.model.config
+        config = self.model.config.get_text_config()
         self.heads, self.group = config.num_attention_heads, config.num_attention_heads // config.num_key_value_heads
-        self.layers: Sequence[Any] = list(self.model.model.layers)
+        self.layers: Sequence[Any] = list(getattr(self.model.model, "language_model", self.model.model).layers)
         self.all_heads: list[Head] = [(layer, head) for layer in range(len(self.layers)) for head in range(self.heads)]
         self.dim: int = self.layers[0].self_attn.head_dim
         for layer in self.layers:
@@ -70,10 +71,10 @@ class Plain:
         self.answer = lru_cache(maxsize=400)(self._answer)
 
     def _separate(self, shared: Any) -> nn.Linear:
-        assert shared.bias is None
-        separate = nn.Linear(shared.in_features, self.heads * self.dim, bias=False)
-        rows = shared.weight.detach().unflatten(0, (-1, self.dim)).repeat_interleave(self.group, 0)
-        separate.weight = nn.Parameter(rows.flatten(0, 1))  # (head x head_dim, hidden)
+        separate = nn.Linear(shared.in_features, self.heads * self.dim, bias=shared.bias is not None)
+        for name, weight in shared.named_parameters():
+            rows = weight.detach().unflatten(0, (-1, self.dim)).repeat_interleave(self.group, 0)
+            setattr(separate, name, nn.Parameter(rows.flatten(0, 1)))  # (head x head_dim, ...)
         return separate
 
     def span(self, head: int | None) -> slice:

@@ -1,9 +1,11 @@
-"""The shown pack was made with the published prompts: the requests of published rows draw the same ones here.
-
-The other tests take their prompts from the pack, whichever it is, and would not notice if a row drew others.
-"""
+"""Where packs come from. The shown one was made with the published prompts, and the requests of published rows draw the
+same ones here: the other tests take their prompts from the pack, whichever it is, and would not notice if a row drew
+others. The second one is made by code that shares nothing with what it checks."""
 
 from __future__ import annotations
+
+import ast
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +54,18 @@ def test_binding_numbers_equal_the_pack(prompts: Stories) -> None:
     for slot, expected_slot in enumerate(batch.slots):
         expected = PACK.prompts(f"qk_intervention/direction/slot{slot}")
         assert [prompt.ids for prompt in prompts.encode(expected_slot).prompts] == [prompt.ids for prompt in expected]
+
+
+FOLDER = Path(__file__).parent
+SOURCES = [FOLDER / "make_pack.py", *sorted((FOLDER / "naive").glob("*.py"))]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_nothing_that_runs_a_model_is_shared(source: Path) -> None:
+    """Of the package only prompts; and of `tests` only what is held here, and tokenizers."""
+    nodes = list(ast.walk(ast.parse(source.read_text("utf-8"))))
+    modules = [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    modules += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    actual = [module for module in modules if module.startswith(("rebinding", "tests"))]
+    allowed = ("rebinding.task.", "tests.reference.naive", "tests.task.tokenizers")
+    assert [name for name in actual if not name.startswith(allowed)] == []
