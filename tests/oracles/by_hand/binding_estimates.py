@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from rebinding.evidence import Request
 from rebinding.experiments.attention import AttentionToRoles
 from rebinding.experiments.binding.request import FIRST_PAIR, Exchange, Shifts
 from rebinding.experiments.binding.swap_labels import LabelExchange
 from rebinding.experiments.tracing.request import StoredState
-from tests.oracles.by_hand.grounds import Grounds
+from tests.oracles.by_hand.grounds import Estimates, Grounds
+from tests.oracles.by_hand.judgements import Judged
 
 Array: TypeAlias = npt.NDArray[np.float64]
-Estimates: TypeAlias = Callable[[Grounds], Mapping[str, float]]
 SWITCHES = ("switch", "switch_example")
 KEYS = ("k_both", "k_box", "k_object")
 CORRECT = ("q", "k_both", "qk")
 SHIFTS = ("q", *KEYS, "qk")
 
 
-def examples(request: Any, rows: pd.DataFrame, condition: str) -> pd.DataFrame:
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The evidence of a request, of some heads."""
+
+    request: Any
+    rows: pd.DataFrame
+
+
+@cache
+def examples(table: Table, condition: str) -> pd.DataFrame:
     """dR, dlogit, switches, and whether the model is right, of every example: a line each. dR also with another
     epsilon, and of all heads' attention together."""
     read: tuple[str, ...] = ("box", "object")
-    if getattr(request, "read", "both") == "shifted":
-        read = next(entry.kinds for entry in request.conditions if entry.name == condition)
-    parts = []
+    if getattr(table.request, "read", "both") == "shifted":
+        read = next(entry.kinds for entry in table.request.conditions if entry.name == condition)
+    rows, parts = table.rows, []
     for case, heads in rows[rows["condition"] == condition].groupby(["draw", "prompt", "i", "j"]):
         i, j = (int(str(name)) for name in case[2:])
         measures: dict[str, float] = {}
@@ -56,33 +68,36 @@ def _three(heads: pd.DataFrame, name: str) -> Array:
     return heads[[f"{name}_{slot}" for slot in range(3)]].to_numpy(float)
 
 
-def select_values(request_and_rows: tuple[Any, pd.DataFrame], condition: str, measure: str) -> Array:
+def select_values(table: Table, condition: str, measure: str) -> Array:
     """One measure of a condition (draw, unit); a unit is one example of every ordered pair of slots."""
-    table = examples(*request_and_rows, condition)
-    by_pair = [table.pivot(index="draw", columns="prompt", values=measure) for _, table in table.groupby(["i", "j"])]
-    pairs = [table.to_numpy() for table in by_pair]
+    by_pair = examples(table, condition).groupby(["i", "j"])
+    pairs = [part.pivot(index="draw", columns="prompt", values=measure).to_numpy() for _, part in by_pair]
     minimum = min(pair_values.shape[1] for pair_values in pairs)
     averages: Array = np.mean([pair_values[:, :minimum] for pair_values in pairs], axis=0)
     return averages
 
 
-def size(values: Array) -> Array:
-    aligned: Array = values * np.sign(values.mean(axis=-1, keepdims=True))
-    return aligned
-
-
-def main(g: Grounds) -> tuple[Any, pd.DataFrame]:
+def main(g: Grounds) -> Table:
     """The shifts of the row's own procedure, of the heads that count."""
-    return select_slots(g, g.single(Shifts, variation=g.conventions.like))
+    return select_slots(g, Shifts, variation=g.conventions.like)
 
 
-def select_slots(g: Grounds, request_and_rows: tuple[Any, pd.DataFrame]) -> tuple[Any, pd.DataFrame]:
+def select_slots(g: Grounds, kind: type[Request], **options: Any) -> Table:
     """Controlled, without the heads that give the two slots less than a hundredth of their attention."""
-    request, rows = request_and_rows
-    if g.conventions.like == "published":
-        return request_and_rows
+    return table_of(g.judged, g.single(kind, **options)[0], g.conventions.like == "published")
+
+
+def all_heads(g: Grounds, variation: str) -> Table:
+    return table_of(g.judged, g.single(Shifts, variation=variation)[0], True)
+
+
+@cache
+def table_of(judged: Judged, request: Any, has_all_heads: bool) -> Table:
+    rows = judged.evidence_by_request[request].rows
+    if has_all_heads:
+        return Table(request, rows)
     share = select_two_slots(rows).groupby([rows["layer"], rows["head"]]).mean()
-    return request, rows[[share[head] >= 0.01 for head in zip(rows["layer"], rows["head"], strict=True)]]
+    return Table(request, rows[[share[head] >= 0.01 for head in zip(rows["layer"], rows["head"], strict=True)]])
 
 
 def select_two_slots(rows: pd.DataFrame) -> pd.Series:
@@ -102,12 +117,10 @@ Mean: TypeAlias = Callable[[str, str], Any]
 
 def estimate_candidates(g: Grounds, estimate: Callable[[Mean], Mapping[str, float]], *read: str) -> Mapping[str, float]:
     """As released, and as published also as the text has it, where that is another condition for what is read."""
-    request_and_rows = main(g)
+    table = main(g)
 
     def under(names: Mapping[str, str]) -> Mapping[str, float]:
-        return estimate(
-            lambda condition, measure: select_values(request_and_rows, names.get(condition, condition), measure)
-        )
+        return estimate(lambda condition, measure: select_values(table, names.get(condition, condition), measure))
 
     variants = {
         name: names for name, names in TEXT.items() if set(names) & set(read) and g.conventions.like == "published"
@@ -120,11 +133,11 @@ def estimate_candidates(g: Grounds, estimate: Callable[[Mean], Mapping[str, floa
     }
 
 
-def random_conditions(request_and_rows: tuple[Any, pd.DataFrame]) -> list[str]:
-    return [condition.name for condition in request_and_rows[0].conditions if condition.vectors != "binding"]
+def random_conditions(table: Table) -> list[str]:
+    return [condition.name for condition in table.request.conditions if condition.vectors != "binding"]
 
 
-def table(g: Grounds) -> Mapping[str, float]:
+def printed_table(g: Grounds) -> Mapping[str, float]:
     condition, (measure,) = str(g.claim.condition), g.claim.metrics
     conditions = random_conditions(main(g)) if condition == "random" else [condition]
     measures = SWITCHES if measure == "switch" else (measure,)
@@ -140,12 +153,8 @@ def table(g: Grounds) -> Mapping[str, float]:
     return estimate_candidates(g, means, condition)
 
 
-def q_redirects(g: Grounds) -> Mapping[str, float]:
-    return {name: select_values(main(g), "q", name).mean() for name in g.claim.metrics}
-
-
-def k_redirects(g: Grounds) -> Mapping[str, float]:
-    return {"": select_values(main(g), "k_both", "dR").mean()}
+def average(g: Grounds, condition: str, measure: str = "dR") -> float:
+    return float(select_values(main(g), condition, measure).mean())
 
 
 def box_keys(g: Grounds) -> Mapping[str, float]:
@@ -163,7 +172,7 @@ def object_keys(g: Grounds) -> Mapping[str, float]:
 
 
 def matching_parts(g: Grounds) -> Mapping[str, float]:
-    q, k, qk = (select_values(main(g), name, "dR").mean() for name in ("q", "k_both", "qk"))
+    q, k, qk = (average(g, name) for name in ("q", "k_both", "qk"))
     parts = {"attention by q": q, "attention by k_both": k}
     for name, single in (("q", q), ("k_both", k)):
         parts |= {
@@ -175,7 +184,7 @@ def matching_parts(g: Grounds) -> Mapping[str, float]:
 
 
 def dominance_parts(g: Grounds) -> Mapping[str, float]:
-    q, k, qk = (select_values(main(g), name, "dR").mean() for name in ("q", "k_both", "qk"))
+    q, k, qk = (average(g, name) for name in ("q", "k_both", "qk"))
     return {
         "keys over query": k - q,
         "keys over query, reversed": k + q,
@@ -191,12 +200,8 @@ def either_signature(g: Grounds) -> Mapping[str, float]:
     return {**matching_parts(g), **dominance_parts(g)}
 
 
-def cancels_logit(g: Grounds) -> Mapping[str, float]:
-    return {"": select_values(main(g), "qk", "dlogit").mean()}
-
-
 def attended(g: Grounds) -> Mapping[str, float]:
-    _, rows = main(g)
+    rows = main(g).rows
     query_rows = rows[(rows["condition"] == "q") & (rows["draw"] == 0)]
     full = _three(query_rows, "before_box") + _three(query_rows, "before_object")
     return {"": (full.argmax(axis=1) == query_rows["i"]).mean()}
@@ -233,10 +238,6 @@ def reach_the_answer(g: Grounds) -> Mapping[str, float]:
     return estimate_candidates(g, means, condition)
 
 
-def signature(g: Grounds) -> Mapping[str, float]:
-    return {"": select_values(main(g), "k_both", "dR").mean() - select_values(main(g), "q", "dR").mean()}
-
-
 def similar(g: Grounds) -> Mapping[str, float]:
     right = select_values(main(g), "q", "correct")[0] == 1
 
@@ -264,12 +265,12 @@ def estimate_correct_prompts(g: Grounds) -> Mapping[str, float]:
 
 
 def dr_robust(g: Grounds) -> Mapping[str, float]:
-    request_and_rows = main(g)
+    table = main(g)
     variants = ("dR 1e-06", "dR 0.001", "dR summed")
     means = [
         (
-            select_values(request_and_rows, name, "dR").mean(),
-            [select_values(request_and_rows, name, variant).mean() for variant in variants],
+            select_values(table, name, "dR").mean(),
+            [select_values(table, name, variant).mean() for variant in variants],
         )
         for name in SHIFTS
     ]
@@ -283,7 +284,7 @@ def mass(g: Grounds) -> Mapping[str, float]:
 
 
 def interchange(g: Grounds) -> Mapping[str, float]:
-    real, means, differences = select_slots(g, g.single(Exchange)), main(g), {}
+    real, means, differences = select_slots(g, Exchange), main(g), {}
     for name, condition in (("queries", "q"), ("keys", "k_both")):
         actual = select_values(real, condition, "dR").mean()
         differences[f"{name}: turn"] = actual
@@ -319,23 +320,22 @@ def swap_labels(g: Grounds) -> Mapping[str, float]:
 
 def leak(g: Grounds) -> Mapping[str, float]:
     published, isolated = (
-        select_values(g.single(Shifts, variation=variation), "k_both", "dlogit")
-        for variation in ("published", "isolated")
+        select_values(all_heads(g, variation), "k_both", "dlogit") for variation in ("published", "isolated")
     )
     return {"": published.mean() - isolated.mean()}
 
 
 def estimate_other_prompts(g: Grounds) -> Mapping[str, float]:
-    shifts = g.single(Shifts, variation="narrative")
-    assert shifts[0].prompts.narrative
-    assert not any(slot.narrative for batch in shifts[0].batches for slot in batch.slots)
+    shifts = all_heads(g, "narrative")
+    assert shifts.request.prompts.narrative
+    assert not any(slot.narrative for batch in shifts.request.batches for slot in batch.slots)
     parts = (("q", "dR"), ("q", "dlogit"), ("k_both", "dR"))
     return {f"{name} {measure}": select_values(shifts, name, measure).mean() for name, measure in parts}
 
 
 def third(g: Grounds) -> Mapping[str, float]:
-    shifts = g.single(Shifts, variation="third slot")
-    assert shifts[0].slots != FIRST_PAIR
+    shifts = all_heads(g, "third slot")
+    assert shifts.request.slots != FIRST_PAIR
     return {name: select_values(shifts, name, "dR").mean() for name in ("q", "k_both")}
 
 
@@ -343,7 +343,7 @@ def estimate_over_random(measure: str) -> Estimates:
     """The share of random directions that move less than the query's shift, and the keys'."""
 
     def estimates(g: Grounds) -> Mapping[str, float]:
-        shifts, differences = g.single(Shifts, variation="random directions"), {}
+        shifts, differences = all_heads(g, "random directions"), {}
         for name, control in (("q", "matched_q"), ("k_both", "matched_k")):
             random = np.abs(select_values(shifts, control, measure).mean(axis=1))
             differences[name] = (random + g.margin < select_values(shifts, name, measure).mean()).mean()
@@ -353,8 +353,8 @@ def estimate_over_random(measure: str) -> Estimates:
 
 
 ROWS: Mapping[str, Estimates] = {
-    "binding.q_redirects": q_redirects,
-    "binding.k_redirects": k_redirects,
+    "binding.q_redirects": lambda g: {name: average(g, "q", name) for name in g.claim.metrics},
+    "binding.k_redirects": lambda g: {"": average(g, "k_both")},
     "binding.box_keys_address_only": box_keys,
     "binding.object_keys_read_out": object_keys,
     "binding.qk_cancels": either_signature,
@@ -362,14 +362,14 @@ ROWS: Mapping[str, Estimates] = {
     "binding.q_strongest": q_strongest,
     "binding.both_keys_most": estimate_both_largest,
     "binding.shifts_reach_the_answer": reach_the_answer,
-    "binding.signature": signature,
-    "binding.qk_cancels_logit": cancels_logit,
+    "binding.signature": lambda g: {"": average(g, "k_both") - average(g, "q")},
+    "binding.qk_cancels_logit": lambda g: {"": average(g, "qk", "dlogit")},
     "binding.slot_attended": attended,
     "binding.correct_only.similar": similar,
     "binding.correct_only.keys_lead": estimate_lead_of_keys,
     "binding.correct_only": estimate_correct_prompts,
     "binding.dr_robust": dr_robust,
-    "binding.table": table,
+    "binding.table": printed_table,
     "beyond.mass": mass,
     "beyond.interchange": interchange,
     "beyond.state_not_stored": stored("state"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,10 +15,9 @@ from rebinding.experiments.binding.request import Exchange, Shifts
 from rebinding.experiments.binding.swap_labels import LabelExchange
 from rebinding.experiments.prompts import Stories
 from rebinding.experiments.random_draws import MATCHED, PUBLISHED_NOISE
-from rebinding.task.prompts import Encoded
-from tests.oracles.by_hand.compare import Recomputation, Recompute, find_prompt, numbered, relative_difference, sized
+from tests.oracles.by_hand.compare import EvidenceRow, Recompute, Values, relative_difference, sized
 from tests.reference.naive.edits import by_shared_key, head_value, mean_vectors, noise_of, shared_edit
-from tests.reference.naive.plain_model import Plain, Put, Site
+from tests.reference.naive.plain_model import Head, Plain, Put, Site
 
 KINDS = ("box", "object")
 
@@ -52,34 +50,31 @@ def recompute_vectors(plain: Plain, prompts: Stories, request: Any) -> Vectors:
     return Vectors(torch.stack(q), torch.stack(by_kind))
 
 
-def recompute_shifts(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_shifts(row: EvidenceRow) -> tuple[Values, float]:
     """A condition on one prompt: slot j's mean less slot i's at the readout, and the keys of both exchanged."""
-    conditions = {condition.name: condition for condition in request.conditions}
-    for index, row in numbered(rows):
-        batch, draw = divmod(int(row["draw"]), request.draws)
-        vectors, heads = recompute_vectors(plain, prompts, request.batches[batch]), request.batches[batch].heads
-        add = _added_vectors(plain, request, conditions[row["condition"]], vectors, heads, row, batch, draw)
-        prompt = find_prompt(prompts, request, row)
-        puts = []
-        for (part, place), shifts in add.items():
-            at = [prompt.roles["readout"]]
-            if part == "k":
-                kinds = conditions[row["condition"]].kinds
-                at = [prompt.roles[f"context_{kind}[{int(row[place])}]"] for kind in kinds]
-            puts += [Put(part, layer, t, vector, head, True) for (layer, head), vector in shifts.items() for t in at]
-        means = {"q": vectors.q, "k": vectors.k}
-        sizes = [
-            torch.stack([*changes.values()]).abs().max() / means[part].abs().max() for (part, _), changes in add.items()
-        ]
-        change = float(max(sizes))
-        yield _measure_exchange(plain, prompts, request, row, index, prompt, puts, change)
+    plain, request, prompt = row.plain, row.request, row.prompt
+    condition = next(condition for condition in request.conditions if condition.name == row["condition"])
+    batch, draw = divmod(int(row["draw"]), request.draws)
+    vectors = recompute_vectors(plain, row.prompts, request.batches[batch])
+    add = _added_vectors(row, condition, vectors, request.batches[batch].heads, batch, draw)
+    puts = []
+    for (part, place), shifts in add.items():
+        at = [prompt.roles["readout"]]
+        if part == "k":
+            at = [prompt.roles[f"context_{kind}[{int(row[place])}]"] for kind in condition.kinds]
+        puts += [Put(part, layer, t, vector, head, True) for (layer, head), vector in shifts.items() for t in at]
+    means = {"q": vectors.q, "k": vectors.k}
+    sizes = [
+        torch.stack([*changes.values()]).abs().max() / means[part].abs().max() for (part, _), changes in add.items()
+    ]
+    return _measure_exchange(row, puts, float(max(sizes)))
 
 
 def _added_vectors(
-    plain: Plain, request: Any, condition: Any, vectors: Vectors, heads: Any, row: Any, batch: int, draw: int
-) -> dict[tuple[Any, str], dict[tuple[int, int], Tensor]]:
+    row: EvidenceRow, condition: Any, vectors: Vectors, heads: Any, batch: int, draw: int
+) -> dict[tuple[Any, str], dict[Head, Tensor]]:
     """What is added, by part (and slot, of keys) and head, as every query head sees it."""
-    i, j = int(row["i"]), int(row["j"])
+    plain, request, i, j = row.plain, row.request, int(row["i"]), int(row["j"])
     kinds = [KINDS.index(kind) for kind in condition.means or condition.kinds]
     keys = vectors.k[kinds].mean(0)  # (slot, head, head_dim)
     q, at_j, at_i = vectors.q[j] - vectors.q[i], keys[i] - keys[j], keys[j] - keys[i]
@@ -95,7 +90,7 @@ def _added_vectors(
         for unit, name in zip(units, sorted(shared), strict=True):
             at_j[shared[name]] = unit * at_j[shared[name]].mean(0).norm()
         at_i = -at_j
-    additions: dict[tuple[Any, str], dict[tuple[int, int], Tensor]] = {}
+    additions: dict[tuple[Any, str], dict[Head, Tensor]] = {}
     if condition.query:
         additions["q", ""] = dict(zip(heads, q, strict=True))
     for slot, vectors_there in (("j", at_j), ("i", at_i)):
@@ -112,47 +107,52 @@ def _unit(draws: int, count: int, width: int, seed: int) -> Tensor:
     return unit_vectors
 
 
-def recompute_exchange(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_exchange(row: EvidenceRow) -> tuple[Values, float]:
     """The query of the same story asked about slot j; or the keys of slots i and j in each other's place."""
-    donors = [prompts.encode(donor).prompts for donor in request.donors]
-    for index, row in numbered(rows):
-        prompt, i, j = find_prompt(prompts, request, row), int(row["i"]), int(row["j"])
-        at = {(kind, slot): prompt.roles[f"context_{kind}[{slot}]"] for kind in KINDS for slot in (i, j)}
-        end, puts, change = prompt.roles["readout"], [], 0.0
-        donor = donors[j][request.prompts.ids.index(int(row["prompt"]))]
-        swap = [(at[kind, slot], at[kind, other_slot]) for kind in KINDS for slot, other_slot in ((i, j), (j, i))]
-        for head in request.heads:
-            site: Site = "q" if row["condition"] == "q" else "k"
-            moved = [(donor, donor.roles["readout"], end)] if site == "q" else [(prompt, *tokens) for tokens in swap]
-            new = [
-                Put(site, head[0], target, head_value(plain, site, text.ids, head, source), head[1])
-                for text, source, target in moved
-            ]
-            puts += new
-            if head == (row["layer"], row["head"]):
-                old = [head_value(plain, site, prompt.ids, head, target) for *_, target in moved]
-                change = max(relative_difference(put.value, there) for put, there in zip(new, old, strict=True))
-        yield _measure_exchange(plain, prompts, request, row, index, prompt, puts, change)
+    plain, prompt, i, j = row.plain, row.prompt, int(row["i"]), int(row["j"])
+    at = {(kind, slot): prompt.roles[f"context_{kind}[{slot}]"] for kind in KINDS for slot in (i, j)}
+    site: Site = "q" if row["condition"] == "q" else "k"
+    if site == "q":
+        donor = row.prompts.encode(row.request.donors[j]).prompts[row.place]
+        moved = [(donor, donor.roles["readout"], prompt.roles["readout"])]
+    else:
+        moved = [(prompt, at[kind, slot], at[kind, other]) for kind in KINDS for slot, other in ((i, j), (j, i))]
+    puts = {
+        head: [
+            Put(site, head[0], target, head_value(plain, site, text.ids, head, source), head[1])
+            for text, source, target in moved
+        ]
+        for head in row.request.heads
+    }
+    old = [head_value(plain, site, prompt.ids, row.head, target) for *_, target in moved]
+    change = max(relative_difference(put.value, there) for put, there in zip(puts[row.head], old, strict=True))
+    return _measure_exchange(row, [put for of_head in puts.values() for put in of_head], change)
 
 
-def _measure_exchange(
-    plain: Plain, prompts: Stories, request: Any, row: Any, index: int, prompt: Encoded, puts: list[Put], change: float
-) -> Recomputation:
+def _measure_exchange(row: EvidenceRow, puts: list[Put], change: float) -> tuple[Values, float]:
     """A head's attention from the readout to every slot, and the logits of the objects there, without and with puts."""
-    layer, head, end = int(row["layer"]), int(row["head"]), prompt.roles["readout"]
-    before, after = plain.clean(prompt.ids), plain.run([(prompt.ids, puts)], attention=True)
-    objects = prompt.prompt.story.objects
-    tokens = [prompts.encoder.answer_token(word, request.answers) for word in objects]
-    values: dict[str, float | bool | None] = {"relative_change": change}
-    for moment, pattern in (("before", before), ("after", after)):
-        for slot, token in enumerate(tokens):
-            values[f"{moment}_logit_{slot}"] = float(pattern.logits[0, token])
-            for kind in KINDS:
-                key = prompt.roles[f"context_{kind}[{slot}]"]
-                values[f"{moment}_{kind}_{slot}"] = float(pattern.attention[layer][0, head, end, key])
-    values["correct"] = int(before.logits[0, tokens].argmax()) == row["i"]
-    size = sized(before.logits, after.logits, minimum=plain.scores(prompt.ids, range(len(plain.layers))))
-    return Recomputation(index, values, size)
+    objects = row.prompt.prompt.story.objects
+    keys = {f"{kind}_{slot}": f"context_{kind}[{slot}]" for slot in range(len(objects)) for kind in KINDS}
+    values, size = _attend(row, puts, dict(enumerate(objects)), keys)
+    logits = [values[f"before_logit_{slot}"] for slot in range(len(objects))]
+    return values | {"relative_change": change, "correct": logits.index(max(logits)) == row["i"]}, size
+
+
+def _attend(
+    row: EvidenceRow, puts: list[Put], words: Mapping[Any, str], keys: Mapping[str, str]
+) -> tuple[dict[str, float], float]:
+    """Without puts and with them: logits of words, and a head's attention from the readout to roles."""
+    plain, prompt, (layer, head) = row.plain, row.prompt, row.head
+    runs = {"before": plain.clean(prompt.ids), "after": plain.run([(prompt.ids, puts)], attention=True)}
+    values: dict[str, float] = {}
+    for moment, run in runs.items():
+        for slot, word in words.items():
+            token = row.prompts.encoder.answer_token(word, row.request.answers)
+            values[f"{moment}_logit_{slot}"] = float(run.logits[0, token])
+        attention = run.attention[layer][0, head, prompt.roles["readout"]]  # (key,)
+        values |= {f"{moment}_{name}": float(attention[prompt.roles[role]]) for name, role in keys.items()}
+    logits = [run.logits for run in runs.values()]
+    return values, sized(*logits, minimum=plain.scores(prompt.ids, range(len(plain.layers))))
 
 
 @cache
@@ -169,32 +169,21 @@ def recompute_label_vectors(plain: Plain, prompts: Stories, request: Any) -> Ten
     return torch.stack([torch.stack(by_slot[slot]).double().mean(0).float() for slot in sorted(by_slot)])
 
 
-def recompute_label_exchange(
-    plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame
-) -> Iterator[Recomputation]:
+def recompute_label_exchange(row: EvidenceRow) -> tuple[Values, float]:
     """The label of slot i gets what the mean of slot j has more, and the other way round; i is where the answer is."""
+    request, prompt, i, j = row.request, row.prompt, int(row["i"]), int(row["j"])
+    story, question = prompt.prompt.story, prompt.prompt.question
     assert request.scope == "head"
-    for index, row in numbered(rows):
-        prompt, i, j = find_prompt(prompts, request, row), int(row["i"]), int(row["j"])
-        story = prompt.prompt.story
-        assert (i, j) == (story.objects.index(prompt.prompt.answer), story.boxes.index(prompt.prompt.question))
-        means = recompute_label_vectors(plain, prompts, request.batches[int(row["draw"])])
-        shift, at = means[j] - means[i], {"i": prompt.roles["swap_partner"], "j": prompt.roles["swap_asked"]}
-        puts = [
-            Put("k", layer, at[slot], sign * vector, head, add=True)
-            for (layer, head), vector in zip(request.heads, shift, strict=True)
-            for slot, sign in (("i", 1), ("j", -1))
-        ]
-        layer, head, end = int(row["layer"]), int(row["head"]), prompt.roles["readout"]
-        before, after = plain.clean(prompt.ids), plain.run([(prompt.ids, puts)], attention=True)
-        values: dict[str, float | bool | None] = {"relative_change": float(shift.abs().max() / means.abs().max())}
-        for moment, pattern in (("before", before), ("after", after)):
-            for slot, place in (("i", i), ("j", j)):
-                token = prompts.encoder.answer_token(story.objects[place], request.answers)
-                values[f"{moment}_logit_{slot}"] = float(pattern.logits[0, token])
-                values[f"{moment}_label_{slot}"] = float(pattern.attention[layer][0, head, end, at[slot]])
-        size = sized(before.logits, after.logits, minimum=plain.scores(prompt.ids, range(len(plain.layers))))
-        yield Recomputation(index, values, size)
+    assert (i, j) == (story.objects.index(prompt.prompt.answer), story.boxes.index(question))
+    means = recompute_label_vectors(row.plain, row.prompts, request.batches[int(row["draw"])])
+    shift, labels = means[j] - means[i], {"label_i": "swap_partner", "label_j": "swap_asked"}
+    puts = [
+        Put("k", layer, prompt.roles[role], sign * vector, head, add=True)
+        for (layer, head), vector in zip(request.heads, shift, strict=True)
+        for role, sign in zip(labels.values(), (1, -1), strict=True)
+    ]
+    values, size = _attend(row, puts, {"i": story.objects[i], "j": story.objects[j]}, labels)
+    return values | {"relative_change": float(shift.abs().max() / means.abs().max())}, size
 
 
 BY_HAND: dict[type[Request], Recompute] = {

@@ -12,8 +12,7 @@ from rebinding.experiments.ablation import Ablation
 from rebinding.experiments.circuit.request import Contributions, Knockout, Pruning, Stream
 from rebinding.experiments.paths.request import Paths, random_senders
 from rebinding.experiments.static import UnswappedQuestions
-from tests.oracles.by_hand.binding_estimates import Estimates
-from tests.oracles.by_hand.grounds import Grounds
+from tests.oracles.by_hand.grounds import Estimates, Grounds
 
 PER_CENT = 0.01
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -21,16 +20,7 @@ from rebinding.experiments.unedited import Ability
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.task.prompts import AnswerSet, Encoded
 from rebinding.task.text import token_at
-from tests.oracles.by_hand.compare import (
-    Recomputation,
-    Recompute,
-    find_prompt,
-    numbered,
-    relative_difference,
-    sized,
-    sure,
-    torn,
-)
+from tests.oracles.by_hand.compare import EvidenceRow, Recompute, Values, relative_difference, sized, sure, torn
 from tests.reference.naive.edits import ablated, answer_scores, head_value, mean_outputs, receiver_logits, sender_puts
 from tests.reference.naive.plain_model import Plain, Put, Site
 
@@ -38,128 +28,107 @@ Heads: TypeAlias = Collection[CircuitHead]
 Means: TypeAlias = list[Tensor]
 
 
-def recompute_ability(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_ability(row: EvidenceRow) -> tuple[Values, float]:
     """The model as it is."""
-    for index, row in numbered(rows):
-        logits = plain.answer(find_prompt(prompts, request, row).ids)
-        size = sized(logits)
-        yield Recomputation(index, _score(prompts, find_prompt(prompts, request, row), logits, size), size)
+    logits = row.plain.answer(row.prompt.ids)
+    size = sized(logits)
+    return _score(row, row.prompt, logits, size), size
 
 
-def recompute_ablation(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_ablation(row: EvidenceRow) -> tuple[Values, float]:
     """A circuit with all other heads at their means, or the model as it is."""
-    for index, row in numbered(rows):
-        prompt = find_prompt(prompts, request, row)
-        logits = plain.answer(prompt.ids)
-        if row["variant"] != "full":
-            alive = _variant(plain, request, row, match=request.match, exclude=False)
-            logits = ablated_logits(plain, prompt, alive, recompute_means(plain, prompts, request.means))
-        size = sized(logits) if row["variant"] == "full" else _torn(plain, prompt, logits)
-        yield Recomputation(index, _score(prompts, prompt, logits, size, request.answers), size)
+    prompt, request = row.prompt, row.request
+    if row["variant"] == "full":
+        logits = row.plain.answer(prompt.ids)
+        size = sized(logits)
+    else:
+        logits = _ablated_logits(row, prompt, _variant(row, match=request.match, exclude=False))
+        size = _torn(row, prompt, logits)
+    return _score(row, prompt, logits, size, request.answers), size
 
 
-def recompute_knockout(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_knockout(row: EvidenceRow) -> tuple[Values, float]:
     """A circuit's heads at their means, and all others as they then are."""
-    for index, row in numbered(rows):
-        prompt, change = find_prompt(prompts, request, row), 0.0
-        logits = plain.answer(prompt.ids)
-        if row["variant"] != "full":
-            removed = _variant(plain, request, row, match="role_and_layer", exclude=True)
-            if row["variant"] == "less":  # a head of a group alone
-                removed = [head for head in request.circuit if head not in removed]
-            means, clean_values, puts = (
-                recompute_means(plain, prompts, request.means),
-                plain.clean(prompt.ids).values,
-                [],
-            )
-            for at, head in ((_at(prompt, head), head) for head in removed):
-                mean = means[head.layer][at, plain.span(head.head)]
-                change = max(
-                    change, relative_difference(mean, clean_values["z", head.layer][0, at, plain.span(head.head)])
-                )
-                puts.append(Put("z", head.layer, at, mean, head.head))
-            logits = plain.run([(prompt.ids, puts)]).logits[0]
-        size = sized(logits) if row["variant"] == "full" else _torn(plain, prompt, logits)
-        yield Recomputation(index, _score(prompts, prompt, logits, size) | {"relative_change": change}, size)
+    plain, prompt, change = row.plain, row.prompt, 0.0
+    logits = plain.answer(prompt.ids)
+    if row["variant"] == "full":
+        return _score(row, prompt, logits, sized(logits)) | {"relative_change": change}, sized(logits)
+    removed = _variant(row, match="role_and_layer", exclude=True)
+    if row["variant"] == "less":  # a head of a group alone
+        removed = [head for head in row.request.circuit if head not in removed]
+    means, puts = recompute_means(plain, row.prompts, row.request.means), []
+    for at, head in ((_at(prompt, head), head) for head in removed):
+        mean = means[head.layer][at, plain.span(head.head)]
+        own = head_value(plain, "z", prompt.ids, (head.layer, head.head), at)
+        change = max(change, relative_difference(mean, own))
+        puts.append(Put("z", head.layer, at, mean, head.head))
+    logits = plain.run([(prompt.ids, puts)]).logits[0]
+    size = _torn(row, prompt, logits)
+    return _score(row, prompt, logits, size) | {"relative_change": change}, size
 
 
-def recompute_contributions(
-    plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame
-) -> Iterator[Recomputation]:
+def recompute_contributions(row: EvidenceRow) -> tuple[Values, float]:
     """Hits with a head and without it, beside a set of others that are gone."""
+    request, prompt, head = row.request, row.prompt, _head(row)
     removed = removed_sets(Circuit(request.circuit), request.random_sets)  # which heads are drawn is no measurement
-    means = recompute_means(plain, prompts, request.means)
-    for index, row in numbered(rows):
-        prompt, head = find_prompt(prompts, request, row), _head(row)
-        with_it = [member for member in request.circuit if member == head or member not in removed[row["removed_set"]]]
-        runs = [
-            ablated_logits(plain, prompt, with_it, means),
-            ablated_logits(plain, prompt, _without_head(with_it, head), means),
-        ]
-        size = _torn(plain, prompt, *runs)
-        hits = [_score(prompts, prompt, logits, size, request.answers)["hit"] for logits in runs]
-        yield Recomputation(index, dict(zip(("before", "without"), hits, strict=True)), size)
+    with_it = [member for member in request.circuit if member == head or member not in removed[row["removed_set"]]]
+    runs = [_ablated_logits(row, prompt, heads) for heads in (with_it, _without_head(with_it, head))]
+    size = _torn(row, prompt, *runs)
+    before, without = (_score(row, prompt, logits, size, request.answers)["hit"] for logits in runs)
+    return {"before": before, "without": without}, size
 
 
-def recompute_pruning(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_pruning(row: EvidenceRow) -> tuple[Values, float]:
     """A trial on a walk: what was left until then, with the head and without it, mean over the walk's own prompts."""
-    walks = dict(iter(rows.attrs["all"].groupby("order", sort=False)))
-    means, all_prompts = recompute_means(plain, prompts, request.means), prompts.encode(request.prompts).prompts
-    n = len(all_prompts) // len(walks)
-    for index, row in numbered(rows):
-        walk, encoded = walks[row["order"]], all_prompts[row["order"] * n :][:n]
-        tested = [_head(step) for _, step in walk.iterrows()]
-        assert sorted(tested) == sorted(request.circuit), "a walk tries every head once"
-        assert row["order"] > 0 or tuple(tested) == request.circuit, "the first walk is in the circuit's own order"
-        removed = [_head(step) for _, step in walk.loc[: index - 1].iterrows() if step["removed"]]
-        remaining = [head for head in tested if head not in removed]
-        sets = [
-            [ablated_logits(plain, prompt, heads, means) for prompt in encoded]
-            for heads in (remaining, _without_head(remaining, _head(row)))
-        ]
-        sets.append([plain.answer(prompt.ids) for prompt in encoded])
-        before, without_head, full = (_mean(prompts, request, encoded, runs) for runs in sets)
-        drop = before - without_head
-        size = max(_torn(plain, prompt, *runs) for prompt, *runs in zip(encoded, *sets, strict=True))
-        values = {"before": before, "drop": drop, "full_model": full, "removed": sure(request.step - drop, size)}
-        yield Recomputation(index, values, size)
+    request, order, all_prompts = row.request, int(row["order"]), row.prompts.encode(row.request.prompts).prompts
+    walk = [EvidenceRow(*row.source, index) for index in row.evidence.index[row.evidence["order"] == order]]
+    n = len(all_prompts) // row.evidence["order"].nunique()
+    encoded, tested = all_prompts[order * n :][:n], [_head(step) for step in walk]
+    assert sorted(tested) == sorted(request.circuit), "a walk tries every head once"
+    assert order > 0 or tuple(tested) == request.circuit, "the first walk is in the circuit's own order"
+    removed = [_head(step) for step in walk if step.index < row.index and step["removed"]]
+    remaining = [head for head in tested if head not in removed]
+    sets = [
+        [_ablated_logits(row, prompt, heads) for prompt in encoded]
+        for heads in (remaining, _without_head(remaining, _head(row)))
+    ]
+    sets.append([row.plain.answer(prompt.ids) for prompt in encoded])
+    before, without_head, full = (_mean(row, encoded, runs) for runs in sets)
+    drop = before - without_head
+    size = max(_torn(row, prompt, *runs) for prompt, *runs in zip(encoded, *sets, strict=True))
+    return {"before": before, "drop": drop, "full_model": full, "removed": sure(request.step - drop, size)}, size
 
 
-def ablated_logits(plain: Plain, prompt: Encoded, alive: Heads, means: Means) -> Tensor:
-    """Logits (vocabulary,) with every head at every token at its mean, but for these at their tokens."""
-    return plain.run([(prompt.ids, _fix_other_heads(prompt, alive, means))]).logits[0]
-
-
-def recompute_stream(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_stream(row: EvidenceRow) -> tuple[Values, float]:
     """The circuit alone, and the same with the residual stream at one token as it is in the noise prompt's circuit."""
-    means, two = recompute_means(plain, prompts, request.means), prompts.encode(request.prompts)
+    plain, request, prompt = row.plain, row.request, row.prompt
     look: list[tuple[Site, int]] = [("resid", layer) for layer in request.layers]
-    for index, row in numbered(rows):
-        number = request.prompts.ids.index(int(row["prompt"]))
-        prompt, noise = two.prompts[number], two.counterfactuals[number]
-        streams = []
-        for side in (prompt, noise):
-            values = plain.run([(side.ids, _fix_other_heads(side, request.circuit, means))], look).values
-            streams.append([values[site][0, side.roles[request.role]] for site in look])
-        clean_stream, noise_stream = streams
-        at = prompt.roles[request.role]
-        puts = [Put(site, layer, at, new) for (site, layer), new in zip(look, noise_stream, strict=True)]
-        before = ablated_logits(plain, prompt, request.circuit, means)
-        after = plain.run([(prompt.ids, [*_fix_other_heads(prompt, request.circuit, means), *puts])]).logits[0]
-        size = _torn(plain, prompt, before, after)
-        margins = [_score(prompts, prompt, logits, size, request.answers)["margin"] for logits in (before, after)]
-        change = max(relative_difference(new, old) for new, old in zip(noise_stream, clean_stream, strict=True))
-        yield Recomputation(
-            index, dict(zip(("before", "after"), margins, strict=True)) | {"relative_change": change}, size
-        )
+    streams = []
+    for side in (prompt, row.counterfactual):
+        values = plain.run([(side.ids, _fix_other_heads(row, side, request.circuit))], look).values
+        streams.append([values[site][0, side.roles[request.role]] for site in look])
+    at, (clean_stream, noise_stream) = prompt.roles[request.role], streams
+    puts = [Put(site, layer, at, new) for (site, layer), new in zip(look, noise_stream, strict=True)]
+    before = _ablated_logits(row, prompt, request.circuit)
+    after = plain.run([(prompt.ids, [*_fix_other_heads(row, prompt, request.circuit), *puts])]).logits[0]
+    size = _torn(row, prompt, before, after)
+    margins = [_score(row, prompt, logits, size, request.answers)["margin"] for logits in (before, after)]
+    change = max(relative_difference(new, old) for new, old in zip(noise_stream, clean_stream, strict=True))
+    return {"before": margins[0], "after": margins[1], "relative_change": change}, size
 
 
-def _torn(plain: Plain, prompt: Encoded, *logits: Tensor) -> float:
+def _ablated_logits(row: EvidenceRow, prompt: Encoded, alive: Heads) -> Tensor:
+    """Logits (vocabulary,) with every head at every token at its mean, but for these at their tokens."""
+    return row.plain.run([(prompt.ids, _fix_other_heads(row, prompt, alive))]).logits[0]
+
+
+def _torn(row: EvidenceRow, prompt: Encoded, *logits: Tensor) -> float:
     """The size of logits with heads at their means: those of all layers but the first may then be torn."""
-    return torn(sized(*logits), plain.scores(prompt.ids, range(1, len(plain.layers))))
+    return torn(sized(*logits), row.plain.scores(prompt.ids, range(1, len(row.plain.layers))))
 
 
-def _fix_other_heads(prompt: Encoded, alive: Heads, means: Means) -> list[Put]:
+def _fix_other_heads(row: EvidenceRow, prompt: Encoded, alive: Heads) -> list[Put]:
+    means = recompute_means(row.plain, row.prompts, row.request.means)
     return ablated(means, [(head.layer, _at(prompt, head), head.head) for head in alive])
 
 
@@ -169,21 +138,20 @@ def recompute_means(plain: Plain, prompts: Stories, request: Any) -> Means:
     return mean_outputs(plain, [prompt.ids for prompt in prompts.encode(request.prompts).prompts])
 
 
-def _variant(plain: Plain, request: Any, row: Any, **options: Any) -> Heads:
+def _variant(row: EvidenceRow, **options: Any) -> Heads:
     """The heads of a row's circuit. Which ones are drawn at random is no measurement, and is not computed again."""
-    circuit: tuple[CircuitHead, ...] = request.circuit
+    circuit: tuple[CircuitHead, ...] = row.request.circuit
     if row["variant"] == "circuit":
         return circuit
     if row["variant"] == "less":
         is_full = row["layer"] < 0
-        return [x for x in circuit if x.group != row["group"] or not (is_full or x[1:3] == (row["layer"], row["head"]))]
-    free = [head for head in plain.all_heads if head not in getattr(request, "spared", ())]
-    random_circuits = draw_circuits(Circuit(circuit), free, draws=request.draws, **options)
-    return random_circuits[int(row["draw"])].heads
+        return [x for x in circuit if x.group != row["group"] or not (is_full or x[1:3] == row.head)]
+    free = [head for head in row.plain.all_heads if head not in getattr(row.request, "spared", ())]
+    return draw_circuits(Circuit(circuit), free, draws=row.request.draws, **options)[int(row["draw"])].heads
 
 
-def _head(row: Any) -> CircuitHead:
-    return CircuitHead(str(row["group"]), int(row["layer"]), int(row["head"]), str(row["role"]))
+def _head(row: EvidenceRow) -> CircuitHead:
+    return CircuitHead(str(row["group"]), *row.head, str(row["role"]))
 
 
 def _without_head(heads: Heads, head: CircuitHead) -> list[CircuitHead]:
@@ -197,15 +165,18 @@ def _at(prompt: Encoded, head: CircuitHead) -> int:
 
 
 def _score(
-    prompts: Stories, prompt: Encoded, logits: Tensor, size: float, rule: AnswerSet = "continuation"
+    row: EvidenceRow, prompt: Encoded, logits: Tensor, size: float, rule: AnswerSet = "continuation"
 ) -> dict[str, float | bool | None]:
     """The answer's logit, its margin over the best other object, whether it beats them all, its probability."""
-    answer = prompt.prompt.answer
-    objects = [word for word in prompt.prompt.story.state().values() if word not in (None, answer)]
-    answer_tokens = _tokens(prompts, answer, rule)
-    rivals = {token for word in objects for token in _tokens(prompts, str(word), rule)}
-    scores = answer_scores(logits, answer_tokens, rivals)
+    answer, *others = (_tokens(row.prompts, word, rule) for word in _objects(prompt))
+    scores = answer_scores(logits, answer, set().union(*others))
     return {**scores, "hit": sure(scores["margin"], size)}
+
+
+def _objects(prompt: Encoded) -> list[str]:
+    """The answer, and the other objects in the boxes at the end."""
+    answer = prompt.prompt.answer
+    return [answer, *(word for word in prompt.prompt.story.state().values() if word is not None and word != answer)]
 
 
 def _tokens(prompts: Stories, word: str, rule: AnswerSet) -> set[int]:
@@ -213,57 +184,36 @@ def _tokens(prompts: Stories, word: str, rule: AnswerSet) -> set[int]:
     return set(prompts.encoder.alias_tokens(word)) if rule == "exp2_aliases" else {prompts.encoder.answer_token(word)}
 
 
-def _mean(prompts: Stories, request: Any, encoded: Sequence[Encoded], logits: Sequence[Tensor]) -> float:
-    prompts_and_logits = zip(encoded, logits, strict=True)
+def _mean(row: EvidenceRow, encoded: Sequence[Encoded], logits: Sequence[Tensor]) -> float:
     values = [
-        _score(prompts, prompt, prompt_logits, sized(prompt_logits), request.answers)[request.by]
-        for prompt, prompt_logits in prompts_and_logits
+        _score(row, prompt, prompt_logits, sized(prompt_logits), row.request.answers)[row.request.by]
+        for prompt, prompt_logits in zip(encoded, logits, strict=True)
     ]
     return sum(float(value) for value in values if value is not None) / len(values)
 
 
-def recompute_paths(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_paths(row: EvidenceRow) -> tuple[Values, float]:
     """The answer with a sender's z as in the noise prompt: in the run itself, or as receivers hear it."""
-    encoded = prompts.encode(request.prompts)
-    for index, row in numbered(rows):
-        place = request.prompts.ids.index(int(row["prompt"]))
-        clean, noise = encoded.prompts[place], encoded.counterfactuals[place]
-        layer, head, sender = int(row["layer"]), int(row["head"]), request.stage.sender
-        new, old = (head_value(plain, "z", side.ids, (layer, head), side.roles[sender]) for side in (noise, clean))
-        send = sender_puts(
-            plain, clean.ids, (layer, head), clean.roles[sender], new, frozen=request.settings.frozen != "none"
-        )
-        stage, shared = request.stage, request.settings.scope == "group"
-        at = clean.roles[stage.at] if stage.component else None
-        (after,) = receiver_logits(
-            plain, clean.ids, [send], stage.component or (), request.receivers, at, shared=shared
-        )
-        before = plain.answer(clean.ids)
-        values = {
-            **_lead(prompts, clean, before, "orig"),
-            **_lead(prompts, clean, after, "patch"),
-            "relative_change": relative_difference(new, old),
-        }
-        # what listeners hear is a query or a key that is scored, and so is what is heard of them
-        scores = plain.scores(clean.ids, range(len(plain.layers))) if request.stage.component else 1.0
-        yield Recomputation(index, values, sized(before, after, minimum=scores))
+    plain, clean, stage, settings = row.plain, row.prompt, row.request.stage, row.request.settings
+    new, old = (
+        head_value(plain, "z", side.ids, row.head, side.roles[stage.sender]) for side in (row.counterfactual, clean)
+    )
+    send = sender_puts(plain, clean.ids, row.head, clean.roles[stage.sender], new, frozen=settings.frozen != "none")
+    at = clean.roles[stage.at] if stage.component else None
+    receivers, shared = row.request.receivers, settings.scope == "group"
+    (after,) = receiver_logits(plain, clean.ids, [send], stage.component or (), receivers, at, shared=shared)
+    before = plain.answer(clean.ids)
+    values = {**_lead(row.prompts, clean, before, "orig"), **_lead(row.prompts, clean, after, "patch")}
+    # what listeners hear is a query or a key that is scored, and so is what is heard of them
+    scores = plain.scores(clean.ids, range(len(plain.layers))) if stage.component else 1.0
+    return values | {"relative_change": relative_difference(new, old)}, sized(before, after, minimum=scores)
 
 
 def _lead(prompts: Stories, clean: Encoded, logits: Tensor, run: str) -> dict[str, float]:
     """The answer's logit, its probability, and its lead over the mean of the other objects."""
-    prompt = clean.prompt
-    other_words = [word for word in prompt.story.state().values() if word not in (None, prompt.answer)]
-    answer, rivals = (
-        prompts.encoder.answer_token(prompt.answer),
-        [prompts.encoder.answer_token(str(w)) for w in other_words],
-    )
-    answer_logit = float(logits[answer])
-    probability = float(torch.softmax(logits.double(), 0)[answer])
-    return {
-        f"logit_{run}": answer_logit,
-        f"p_{run}": probability,
-        f"lead_{run}": answer_logit - float(logits[rivals].mean()),
-    }
+    answer, *rivals = map(prompts.encoder.answer_token, _objects(clean))
+    logit, probability = float(logits[answer]), float(torch.softmax(logits.double(), 0)[answer])
+    return {f"logit_{run}": logit, f"p_{run}": probability, f"lead_{run}": logit - float(logits[rivals].mean())}
 
 
 BY_HAND: dict[type[Request], Recompute] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,33 +15,63 @@ from rebinding.evidence import Request
 from rebinding.experiments.prompts import Stories
 from rebinding.task.prompts import Encoded
 from tests.close import ROUNDING
-from tests.reference.naive.plain_model import Plain
+from tests.reference.naive.plain_model import Head, Plain
+
+Values: TypeAlias = Mapping[str, float | bool | None]
+"""A row's numbers by column. None stands for a truth that hangs on less than rounding."""
 
 
-@dataclass(frozen=True)
-class Recomputation:
-    """A row's numbers, computed again. `size` is the largest number on the way (logits; scores, where attention is
-    read or edited), of which rounding is a share. None stands for a truth that hangs on less than rounding."""
+@dataclass(frozen=True, eq=False)
+class EvidenceRow:
+    """A row of the evidence of a request, and the model and prompts from which it is computed again."""
 
-    row: int
-    values: Mapping[str, float | bool | None]
-    size: float
+    plain: Plain
+    prompts: Stories
+    request: Any
+    evidence: pd.DataFrame
+    index: int
+
+    def __getitem__(self, column: str) -> Any:
+        return self.evidence.at[self.index, column]
+
+    @property
+    def source(self) -> tuple[Plain, Stories, Any, pd.DataFrame]:
+        """All but its number."""
+        return self.plain, self.prompts, self.request, self.evidence
+
+    @property
+    def head(self) -> Head:
+        return int(self["layer"]), int(self["head"])
+
+    @property
+    def place(self) -> int:
+        """Where its prompt is among those of the request; of one id's two directions that with this answer's slot."""
+        encoded, by_slot = self.prompts.encode(self.request.prompts), "answer_slot" in self.evidence
+        ids = [number for number, size in zip(encoded.request.ids, encoded.sizes, strict=True) for _ in range(size)]
+        return next(
+            place
+            for place, (number, prompt) in enumerate(zip(ids, encoded.prompts, strict=True))
+            if number == self["prompt"] and (not by_slot or answer_slot(prompt) == self["answer_slot"])
+        )
+
+    @property
+    def prompt(self) -> Encoded:
+        prompt: Encoded = self.prompts.encode(self.request.prompts).prompts[self.place]
+        return prompt
+
+    @property
+    def counterfactual(self) -> Encoded:
+        prompt: Encoded = self.prompts.encode(self.request.prompts).counterfactuals[self.place]
+        return prompt
 
 
-def numbered(rows: pd.DataFrame) -> Iterator[tuple[int, Any]]:
-    """Rows with the numbers that they have in the whole evidence."""
-    for index, row in rows.iterrows():
-        yield int(str(index)), row
+def answer_slot(prompt: Encoded) -> int:
+    return prompt.prompt.story.objects.index(prompt.prompt.answer)
 
 
-def find_prompt(prompts: Stories, request: Any, row: Any) -> Encoded:
-    """The prompt that a row is about."""
-    prompt: Encoded = prompts.encode(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
-    return prompt
-
-
-Recompute: TypeAlias = Callable[[Plain, Stories, Any, pd.DataFrame], Iterable[Recomputation]]
-"""From a model, its prompts, a request and some rows of its evidence to these rows again."""
+Recompute: TypeAlias = Callable[[EvidenceRow], tuple[Values, float]]
+"""A row's numbers, computed again; and the largest number on the way (logits; scores, where attention is read or
+edited), of which rounding is a share."""
 UNMEASURED = ("ran",)
 """What says how a number was come by: a cell that was not run is held against one that is."""
 
@@ -50,42 +80,42 @@ UNMEASURED = ("ran",)
 class Compared:
     """How many rows agree, the largest difference as a share of what rounding allows, and what does not agree."""
 
-    rows: int
-    worst: float
-    undecided: int
-    wrong: tuple[str, ...]
+    rows: int = 0
+    worst: float = 0.0
+    undecided: int = 0
+    wrong: tuple[str, ...] = ()
+
+    def __add__(self, other: Compared) -> Compared:
+        worst, wrong = max(self.worst, other.worst), self.wrong + other.wrong
+        return Compared(self.rows + other.rows, worst, self.undecided + other.undecided, wrong)
 
 
-def compared(rows: pd.DataFrame, recomputations: Iterable[Recomputation]) -> Compared:
-    """Every number and every truth of these rows beside its own."""
-    measured = [name for name in rows.columns if rows[name].dtype.kind in "fb" and name not in UNMEASURED]
-    worst, count, undecided, wrong = 0.0, 0, 0, []
-    for recomputation in recomputations:
-        lacking = set(measured) - set(recomputation.values)
-        assert not lacking, f"nothing is computed again for {', '.join(sorted(lacking))}"
-        count += 1
-        for name in measured:
-            actual: Any = rows.at[recomputation.row, name]
-            expected = recomputation.values[name]
-            if expected is None:
-                undecided += 1
-                continue
-            share = abs(float(actual) - float(expected)) / (ROUNDING * recomputation.size)
-            share = 0.0 if pd.isna(actual) and pd.isna(expected) else share
-            worst = max(worst, share)
-            if not share <= 1:
-                wrong.append(
-                    f"{name} of {rows.loc[recomputation.row].to_dict()}: {expected} by hand, {share:.1f} times too far"
-                )
-    return Compared(count, worst, undecided, tuple(wrong))
+def compared(row: EvidenceRow, recompute: Recompute) -> Compared:
+    """Every number and every truth of a row beside its own."""
+    columns = {str(name): column.dtype.kind for name, column in row.evidence.items()}
+    measured = [name for name, kind in columns.items() if kind in "fb" and name not in UNMEASURED]
+    values, size = recompute(row)
+    lacking = set(measured) - set(values)
+    assert not lacking, f"nothing is computed again for {', '.join(sorted(lacking))}"
+    decided = {name: float(value) for name in measured if (value := values[name]) is not None}
+    shares = {
+        name: 0.0 if pd.isna(row[name]) and pd.isna(value) else abs(float(row[name]) - value) / (ROUNDING * size)
+        for name, value in decided.items()
+    }
+    wrong = tuple(
+        f"{name} of {row.evidence.loc[row.index].to_dict()}: {decided[name]} by hand, {share:.1f} times too far"
+        for name, share in shares.items()
+        if not share <= 1
+    )
+    return Compared(1, max(shares.values(), default=0.0), len(measured) - len(decided), wrong)
 
 
-def sample_rows(rows: pd.DataFrame, count: int, request: Request) -> pd.DataFrame:
-    """Some rows, the same in every run and others for every request; and the row that the edit changes most, since an
-    edit that was not made would pass where it changes nothing."""
+def sample_rows(rows: pd.DataFrame, count: int, request: Request) -> list[int]:
+    """The numbers of some rows, the same in every run and others for every request; and of the row that the edit
+    changes most, since an edit that was not made would pass where it changes nothing."""
     selection = set(random.Random(request.key).sample(range(len(rows)), min(count, len(rows))))
     edited = most_changed(rows)
-    return rows.iloc[sorted(selection | ({edited[0]} if edited else set()))]
+    return sorted(selection | ({edited[0]} if edited else set()))
 
 
 def most_changed(rows: pd.DataFrame) -> tuple[int, float] | None:
@@ -104,7 +134,7 @@ def most_changed(rows: pd.DataFrame) -> tuple[int, float] | None:
 
 
 def sized(*logits: Tensor, minimum: float = 1.0) -> float:
-    """The largest number among logits, or `least`."""
+    """The largest number among logits, or `minimum`."""
     return max(minimum, *(float(logit.abs().max()) for logit in logits))
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rebinding.verdicts import Verdict
 from rebinding.verdicts.judgement import Judgement
-from tests.oracles.by_hand import (
-    binding_estimates,
-    circuit_estimates,
-    role_estimates,
-    tracing_estimates,
-)
-from tests.oracles.by_hand.binding_estimates import Estimates
-from tests.oracles.by_hand.grounds import Grounds, find_part
+from tests.oracles.by_hand import binding_estimates, circuit_estimates, role_estimates, tracing_estimates
+from tests.oracles.by_hand.grounds import Estimates, Grounds
 from tests.oracles.by_hand.judgements import Judged, Row
 
 ROWS: Mapping[str, Estimates] = {
@@ -73,6 +68,18 @@ def _compare_with_parts(row: Row, verdict: Verdict | Judgement, parts: Mapping[s
     return EstimateComparison(
         row.claim.id, measured, None if part is None else float(parts[part]), part, verdict is row.judgement
     )
+
+
+def find_part(verdict: Verdict | Judgement, parts: Mapping[str, float]) -> str | None:
+    """Which part a verdict's numbers are of: the longest name with which its path begins. Of many places its reason
+    tells the number (`name@place`). A whole sentence has no name."""
+    path, place = "".join(f"{name}: " for name in verdict.part), re.search(r" at place (\d+) of ", verdict.reason)
+    end = f"@{place[1]}" if place else ""
+    plain = {name: name.removesuffix(end) if end else name for name in parts if not end or name.endswith(end)}
+    names = [name for name, begin in plain.items() if begin and path.startswith(f"{begin}: ")]
+    if names:
+        return max(names, key=len)
+    return next((name for name, begin in plain.items() if not begin), None)
 
 
 def is_left_out(id: str) -> bool:

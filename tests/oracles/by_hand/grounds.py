@@ -1,19 +1,16 @@
-"""The evidence of a row, and the part of its sentence whose number a verdict gives."""
+"""The evidence of a row, for an estimate by hand."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
 from rebinding.evidence import Request
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import Procedure
-from rebinding.verdicts import Verdict
-from rebinding.verdicts.judgement import Judgement
 from tests.oracles.by_hand.judgements import Judged, Row
 
 
@@ -56,13 +53,5 @@ class Grounds:
         return self.single(kind, **options)[1]
 
 
-def find_part(verdict: Verdict | Judgement, parts: Mapping[str, float]) -> str | None:
-    """Which part a verdict's numbers are of: the longest name with which its path begins. Of many places its reason
-    tells the number (`name@place`). A whole sentence has no name."""
-    path, place = "".join(f"{name}: " for name in verdict.part), re.search(r" at place (\d+) of ", verdict.reason)
-    end = f"@{place[1]}" if place else ""
-    plain = {name: name.removesuffix(end) if end else name for name in parts if not end or name.endswith(end)}
-    names = [name for name, begin in plain.items() if begin and path.startswith(f"{begin}: ")]
-    if names:
-        return max(names, key=len)
-    return next((name for name, begin in plain.items() if not begin), None)
+Estimates: TypeAlias = Callable[[Grounds], Mapping[str, float]]
+"""From a row to estimates of the parts of its sentence, by name; a whole sentence has none."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import TypeGuard
 
 import torch
 
@@ -14,16 +15,12 @@ from rebinding.experiments.ablation import Means
 from rebinding.experiments.binding.request import SLOTS, MeanVectors
 from rebinding.experiments.binding.swap_labels import LabelVectors
 from rebinding.experiments.prompts import EVALUATION_ID, Stories
-from rebinding.experiments.tracing.request import (
-    WIDE,
-    Answered,
-    OfMode,
-)
+from rebinding.experiments.tracing.request import WIDE, Answered, OfMode
 from rebinding.experiments.unedited import Floors, Replays
 from rebinding.experiments.workbench import Workbench, tensor_requests
 from tests.close import ROUNDING
 from tests.oracles.by_hand import binding_evidence, circuit_evidence, role_evidence, tracing_evidence
-from tests.oracles.by_hand.compare import Compared, Recompute, compared, sample_rows
+from tests.oracles.by_hand.compare import Compared, EvidenceRow, Recompute, compared, sample_rows
 from tests.oracles.by_hand.judgements import Judged
 from tests.reference.naive.plain_model import Plain
 
@@ -61,47 +58,32 @@ class ByHand:
 def recomputed(by_hand: ByHand, kind: type[Request], rows: int) -> Compared:
     """So many rows of a kind, shared out among its requests: at least one of each."""
     requests = [request for request in by_hand.judged.evidence_by_request if type(request) is kind]
-    rows_per_request = max(1, rows // max(1, len(requests)))
-    parts = [_compare_request(by_hand, request, rows_per_request) for request in requests]
-    wrong = tuple(text for part in parts for text in part.wrong)
-    return Compared(
-        sum(part.rows for part in parts),
-        max((part.worst for part in parts), default=0.0),
-        sum(part.undecided for part in parts),
-        wrong,
-    )
+    count = max(1, rows // max(1, len(requests)))
+    return sum((_compare_request(by_hand, request, count) for request in requests), Compared())
 
 
 def _compare_request(by_hand: ByHand, request: Request, count: int) -> Compared:
-    evidence, (plain, prompts) = (
-        by_hand.judged.evidence_by_request[request].rows.reset_index(drop=True),
-        by_hand.of(request),
-    )
-    sample = sample_rows(evidence, count, request)
-    sample.attrs["all"] = evidence
-    comparison = compared(sample, BY_HAND[type(request)](plain, prompts, request, sample))
+    evidence = by_hand.judged.evidence_by_request[request].rows.reset_index(drop=True)
+    plain, prompts = by_hand.of(request)
     if isinstance(request, OfMode):
         right = tracing_evidence.right_ids(plain, prompts, request, _candidates(by_hand.judged, request))
         assert sorted(evidence["prompt"].unique()) == right, "other prompts than the right ones"
-    return comparison
+    rows = (EvidenceRow(plain, prompts, request, evidence, index) for index in sample_rows(evidence, count, request))
+    return sum((compared(row, BY_HAND[type(request)]) for row in rows), Compared())
 
 
 def _candidates(judged: Judged, request: OfMode) -> list[int]:
     """The ids among which the prompts of a request were chosen, in order: one after the other from the first on."""
-    pools = [
-        pool_request
-        for pool_request in judged.evidence_by_request
-        if isinstance(pool_request, Answered) and _is_pool(pool_request, request)
-    ]
-    ids = sorted({number for pool in pools for number in pool.prompts.ids})
-    assert ids == list(range(START[request.rule], START[request.rule] + len(ids)))
-    return ids
+    ids = {number for pool in judged.evidence_by_request if _is_pool(pool, request) for number in pool.prompts.ids}
+    assert sorted(ids) == list(range(START[request.rule], START[request.rule] + len(ids)))
+    return sorted(ids)
 
 
-def _is_pool(pool: Answered, request: OfMode) -> bool:
-    """Whether prompts are of the same kind."""
-    ids, tokens = request.prompts.ids, request.prompts.tokens
-    return pool.rule == request.rule and replace(pool.prompts, ids=ids, tokens=tokens) == request.prompts
+def _is_pool(pool: Request, request: OfMode) -> TypeGuard[Answered]:
+    """Whether it asks which prompts of the same kind are answered."""
+    if not isinstance(pool, Answered) or pool.rule != request.rule:
+        return False
+    return replace(pool.prompts, ids=request.prompts.ids, tokens=request.prompts.tokens) == request.prompts
 
 
 def averages(by_hand: ByHand) -> dict[str, float]:

@@ -11,8 +11,7 @@ import pandas as pd
 
 from rebinding.experiments.attention import AttentionToRoles, ShapedAttention
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
-from tests.oracles.by_hand.binding_estimates import Estimates
-from tests.oracles.by_hand.grounds import Grounds
+from tests.oracles.by_hand.grounds import Estimates, Grounds
 
 MEASURED = {"pointer": ("pointer", "pointed_object"), "content": ("content_control", "new_object")}
 

@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from rebinding.evidence import Request
 from rebinding.experiments.attention import AttentionToRoles, ShapedAttention
-from rebinding.experiments.prompts import Stories
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.task.prompts import Encoded
 from rebinding.task.text import FUNCTIONS
-from tests.oracles.by_hand.compare import Recomputation, Recompute, numbered, relative_difference, sized
+from tests.oracles.by_hand.compare import EvidenceRow, Recompute, Values, relative_difference, sized
 from tests.reference.naive.edits import head_value, interchanged
-from tests.reference.naive.plain_model import Plain, Put
+from tests.reference.naive.plain_model import Head, Put
 
 
-def recompute_attention(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_attention(row: EvidenceRow) -> tuple[Values, float]:
     """A head's attention on a token that has a role."""
-    by_id = dict(zip(request.prompts.ids, prompts.encode(request.prompts).prompts, strict=True))
-    for index, row in numbered(rows):
-        prompt, layer = by_id[int(row["prompt"])], int(row["layer"])
-        at, key = prompt.roles[request.at], _token_of_role(prompt, row["token"])
-        attention = float(plain.clean(prompt.ids).attention[layer][0, int(row["head"]), at, key])
-        yield Recomputation(index, {"attention": attention, "uniform": 1 / (at + 1)}, plain.scores(prompt.ids, [layer]))
+    prompt, (layer, head) = row.prompt, row.head
+    at, key = prompt.roles[row.request.at], _token_of_role(prompt, row["token"])
+    attention = float(row.plain.clean(prompt.ids).attention[layer][0, head, at, key])
+    return {"attention": attention, "uniform": 1 / (at + 1)}, row.plain.scores(prompt.ids, [layer])
 
 
-def recompute_shaped_attention(
-    plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame
-) -> Iterator[Recomputation]:
+def recompute_shaped_attention(row: EvidenceRow) -> tuple[Values, float]:
     """The same where senders have their outputs of the noise prompt, and how far these are from their own."""
-    pairs = {number: (clean, noise) for number, clean, noise in prompts.encode(request.prompts).pairs}
-    for index, row in numbered(rows):
-        clean, noise = pairs[int(row["prompt"])]
-        layer, head = int(row["layer"]), int(row["head"])
-        at, key = clean.roles[request.at], _token_of_role(clean, row["token"])
-        puts, changes = [], []
-        for sender in request.from_noise:
-            place = clean.roles[sender.role]
-            old, new = (head_value(plain, "z", side.ids, sender[1:3], place) for side in (clean, noise))
-            puts.append(Put("z", sender.layer, place, new, sender.head))
-            changes.append(relative_difference(new, old))
-        runs = plain.clean(clean.ids), plain.run([(clean.ids, puts)], attention=True)
-        before, after = (float(run.attention[layer][0, head, at, key]) for run in runs)
-        values = {"before": before, "after": after, "relative_change": max(changes)}
-        yield Recomputation(index, values, plain.scores(clean.ids, [layer]))
+    plain, clean, noise, (layer, head) = row.plain, row.prompt, row.counterfactual, row.head
+    at, key = clean.roles[row.request.at], _token_of_role(clean, row["token"])
+    puts, changes = [], []
+    for sender in row.request.from_noise:
+        place = clean.roles[sender.role]
+        old, new = (head_value(plain, "z", side.ids, sender[1:3], place) for side in (clean, noise))
+        puts.append(Put("z", sender.layer, place, new, sender.head))
+        changes.append(relative_difference(new, old))
+    runs = plain.clean(clean.ids), plain.run([(clean.ids, puts)], attention=True)
+    before, after = (float(run.attention[layer][0, head, at, key]) for run in runs)
+    return {"before": before, "after": after, "relative_change": max(changes)}, plain.scores(clean.ids, [layer])
 
 
 def _token_of_role(prompt: Encoded, name: str) -> int:
@@ -64,54 +53,33 @@ def _token_of_role(prompt: Encoded, name: str) -> int:
     return token
 
 
-def recompute_interchange(plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+def recompute_interchange(row: EvidenceRow) -> tuple[Values, float]:
     """A group's outputs or attention as in the counterfactual, at one token of the original."""
-    pairs = {
-        (number, _slot(clean)): (clean, counterfactual)
-        for number, clean, counterfactual in prompts.encode(request.prompts).pairs
-    }
-    for index, row in numbered(rows):
-        pair = pairs[int(row["prompt"]), int(row["answer_slot"])]
-        whole = row["head"] < 0
-        heads = dict(request.groups)[row["group"]] if whole else [(int(row["layer"]), int(row["head"]))]
-        yield _patched(plain, prompts, request, index, row, row["group"], heads, *pair)
+    heads = dict(row.request.groups)[row["group"]] if row["head"] < 0 else [row.head]
+    return _patched(row, row["group"], heads)
 
 
-def recompute_random_groups(
-    plain: Plain, prompts: Stories, request: Any, rows: pd.DataFrame
-) -> Iterator[Recomputation]:
+def recompute_random_groups(row: EvidenceRow) -> tuple[Values, float]:
     """The same with groups that are drawn: which heads are drawn is no measurement."""
-    pairs = {
-        (number, _slot(clean)): (clean, counterfactual)
-        for number, clean, counterfactual in prompts.encode(request.prompts).pairs
-    }
+    request = row.request
     own_group = Circuit(tuple(CircuitHead(request.group, layer, head, "readout") for layer, head in request.heads))
-    groups = draw_circuits(own_group, plain.all_heads, draws=request.draws, match="role_and_layer", exclude=True)
-    for index, row in numbered(rows):
-        pair = pairs[int(row["prompt"]), int(row["answer_slot"])]
-        heads = [(head.layer, head.head) for head in groups[int(row["draw"])].heads]
-        yield _patched(plain, prompts, request, index, row, request.group, heads, *pair)
+    draws = {"draws": request.draws, "match": "role_and_layer", "exclude": True}
+    group = draw_circuits(own_group, row.plain.all_heads, **draws)[int(row["draw"])]
+    return _patched(row, request.group, [(head.layer, head.head) for head in group.heads])
 
 
-def _patched(
-    plain: Plain, prompts: Stories, request: Any, index: int, row: Any, group: Group,
-    heads: Sequence[tuple[int, int]], clean: Encoded, counterfactual: Encoded,
-) -> Recomputation:  # fmt: skip
+def _patched(row: EvidenceRow, group: Group, heads: Sequence[Head]) -> tuple[Values, float]:
     """Logits of a word before and after heads get what they have in the counterfactual."""
-    puts, change, later_puts = _interchange_puts(plain, request, group, heads, clean, counterfactual)
+    plain, clean, counterfactual = row.plain, row.prompt, row.counterfactual
+    puts, change, later = _interchange_puts(row, group, heads)
     word = _word(clean, counterfactual, row["word"])
-    token = prompts.encoder.answer_token(word, request.answers)
+    token = row.prompts.encoder.answer_token(word, row.request.answers)
     assert (word, token) == (row["text"], row["token"])
     runs = plain.answer(clean.ids), plain.run([(clean.ids, puts)]).logits[0], plain.answer(counterfactual.ids)
-    logits = dict(
-        zip(("before", "after", "counterfactual"), (float(run_logits[token]) for run_logits in runs), strict=True)
-    )
+    before, after, other = (float(logits[token]) for logits in runs)
+    values = {"before": before, "after": after, "counterfactual": other}
     size = sized(*runs, minimum=plain.scores(counterfactual.ids, [layer for layer, _ in heads]))
-    return Recomputation(index, logits | {"relative_change": change, "future_mass": later_puts}, size)
-
-
-def _slot(clean: Encoded) -> int:
-    return clean.prompt.story.objects.index(clean.prompt.answer)
+    return values | {"relative_change": change, "future_mass": later}, size
 
 
 def _word(clean: Encoded, counterfactual: Encoded, side: str) -> str:
@@ -121,15 +89,14 @@ def _word(clean: Encoded, counterfactual: Encoded, side: str) -> str:
     return {"answer": clean.prompt.answer, "new_object": counterfactual.prompt.answer, "pointed_object": pointed}[side]
 
 
-def _interchange_puts(
-    plain: Plain, request: Any, group: Group, heads: Sequence[tuple[int, int]], clean: Encoded, counterfactual: Encoded
-) -> tuple[list[Put], float, float]:
+def _interchange_puts(row: EvidenceRow, group: Group, heads: Sequence[Head]) -> tuple[list[Put], float, float]:
     """What is put in, how far it is from what was there, and how much of it looks at later tokens."""
+    request, clean, counterfactual = row.request, row.prompt, row.counterfactual
     role = "readout" if request.mode == "paper" else ROLE_OF_GROUP[group]
     outputs = request.mode == "published" and group == "A"
     token, source_token = clean.roles[role], counterfactual.roles[role]
-    puts = interchanged(plain, counterfactual.ids, heads, source_token, token, outputs=outputs)
-    own = interchanged(plain, clean.ids, heads, token, token, outputs=outputs)
+    puts = interchanged(row.plain, counterfactual.ids, heads, source_token, token, outputs=outputs)
+    own = interchanged(row.plain, clean.ids, heads, token, token, outputs=outputs)
     change = max(relative_difference(put.value, there.value) for put, there in zip(puts, own, strict=True))
     if outputs:
         return puts, change, 0.0

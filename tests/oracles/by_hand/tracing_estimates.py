@@ -10,8 +10,7 @@ import pandas as pd
 
 from claims.test_tracing import ASKED_LABEL_IN_SWAP, OBJECT_MODE, PARTNER_TO_REMAINING
 from rebinding.experiments.tracing.request import WIDE, FirstMention, ReadoutDiagnostic, TracingMap
-from tests.oracles.by_hand.binding_estimates import Estimates
-from tests.oracles.by_hand.grounds import Grounds
+from tests.oracles.by_hand.grounds import Estimates, Grounds
 
 BETWEEN = ("swap_first", "swap_second", "swap_period", "question_box")
 FIRST_MENTION = {"context_asked": "context_and_swap", "context_partner": "context_target_box_and_swap_query_box"}
