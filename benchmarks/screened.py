@@ -20,7 +20,7 @@ from rebinding.experiments.search.search import NEGLIGIBLE, MeasuredSteps, Searc
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.prompts import Encoder
-from tests.experiments.search.setup import noise_pairs
+from tests.experiments.setup import noise_pairs
 
 PLANTS = ("pointer@llama", "lexical@llama", "global@llama", "recency@llama")
 PROMPTS, SHARES = 36, (0.02, 0.002)

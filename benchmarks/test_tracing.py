@@ -15,13 +15,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from rebinding.experiments.tokens import token_batch
 from rebinding.experiments.tracing.maps import TracedPair, changing, patched_logits, traced_pair
 from rebinding.report.figures.tracing import PANELS
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder
-from tests.experiments.tracing.naive import patched, residuals
+from tests.reference.naive.edits import residuals
+from tests.reference.naive.plain_model import Plain
 
 TOKENIZER = Path(__file__).parents[1] / "tests" / "reference" / "llama-tiny" / "model"
 PROMPTS = 2
@@ -49,15 +49,15 @@ def make_model(vocabulary: int) -> PreTrainedModel:
     return model
 
 
-@torch.no_grad()
 def naive(model: PreTrainedModel, pairs: list[TracedPair], cells: list[tuple[int, int]]) -> tuple[float, torch.Tensor]:
     """Seconds and logits (cell, prompt, vocabulary) of some cells; the recording of the originals is not counted."""
-    originals, counterfactuals = (
-        token_batch([getattr(pair, side) for pair in pairs]) for side in ("original", "counterfactual")
-    )
-    recorded = residuals(model, originals)
+    plain = Plain(model)
+    puts = [[residuals(plain, pair.original.ids, [cell]) for pair in pairs] for cell in cells]
     begin = time.perf_counter()
-    logits = [patched(model, counterfactuals, [(layer, token, recorded[layer][:, token])]) for layer, token in cells]
+    logits = [
+        plain.run([(pair.counterfactual.ids, put) for pair, put in zip(pairs, puts_of_cell, strict=True)]).logits
+        for puts_of_cell in puts
+    ]
     return time.perf_counter() - begin, torch.stack(logits)
 
 

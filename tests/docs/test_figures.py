@@ -10,7 +10,7 @@ import pytest
 from rebinding.experiments.binding.conditions import QK, K, Q
 from rebinding.experiments.binding.summary import summary
 from rebinding.experiments.prompts import MOST_PROMPTS
-from tests.experiments.binding.setup import random_model
+from tests.experiments.setup import random_model
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "figures" / "draw.py"
 SPEC = importlib.util.spec_from_file_location("draw", SCRIPT)

@@ -13,7 +13,7 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import QK, K, Q
 from rebinding.experiments.binding.summary import summary
 from rebinding.report.folder import ReportedModel, ReportedRun
-from tests.experiments.binding.setup import random_model
+from tests.experiments.setup import random_model
 from tests.report.folders import make_row
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "figures" / "learned.py"

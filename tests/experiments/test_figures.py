@@ -21,7 +21,7 @@ from rebinding.report.figures.figure import OKABE_ITO, PANEL_COLOURS
 from rebinding.report.figures.roles import _bars, role_bars
 from rebinding.report.figures.tracing import STRIPES, combined_map, mode_maps, striped
 from rebinding.report.folder import ReportedModel, printed_numbers
-from tests.experiments.binding.setup import random_model
+from tests.experiments.setup import random_model
 from tests.experiments.test_roles import run
 
 LAYERS, TOKENS, FIRST, PROMPTS = 42, 100, 20, 3

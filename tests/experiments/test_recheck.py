@@ -16,14 +16,7 @@ from rebinding.cli.commands import main
 from rebinding.evidence import Evidence
 from rebinding.experiments.paths.request import STAGE_BY_NAME, request_paths
 from rebinding.experiments.prompts import draw_noise_pairs
-from rebinding.experiments.recheck import (
-    RecheckError,
-    draw,
-    is_comparable,
-    most_false,
-    rebuild,
-    recheck,
-)
+from rebinding.experiments.recheck import RecheckError, draw, is_comparable, most_false, rebuild, recheck
 from rebinding.experiments.unedited import request_ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
@@ -107,24 +100,15 @@ def test_a_changed_request_is_refused(evidence: Mapping[str, Evidence]) -> None:
         rebuild(replace(piece, experiment="oracle"), name)
 
 
-def test_rows_are_drawn_with_equal_chance(evidence: Mapping[str, Evidence]) -> None:
-    """Of ability's 6 rows each is in a draw of 10 of R rows with chance 10 / R; the seed decides."""
-    total = sum(len(piece.rows) for piece in evidence.values() if is_comparable(piece))
-    draws = [draw(evidence, 10, seed) for seed in range(RUNS)]
-    assert all(len(set(rows)) == 10 for rows in draws)
-    of_ability = [row.row for rows in draws for row in rows if row.name.startswith("ability")]
-    counts = np.bincount(of_ability, minlength=6)
-    low, high = binom.interval(1 - 1e-4 / 6, RUNS, 10 / total)
-    assert ((low <= counts) & (counts <= high)).all()
-    assert draw(evidence, 10, 3) == draws[3] != draws[4]
-
-
 @pytest.mark.parametrize(("n", "share"), [(20, 0.02), (60, 0.1)])
 def test_tampering_is_noticed_at_the_stated_rate(n: int, share: float, evidence: Mapping[str, Evidence]) -> None:
     """Of R rows F are false: a sample of n misses them all with the hypergeometric chance, for large R (1 - F/R)^n."""
     rows = [(name, row) for name, piece in evidence.items() if is_comparable(piece) for row in range(len(piece.rows))]
     false = {rows[place] for place in np.random.default_rng(7).choice(len(rows), round(share * len(rows)), False)}
-    noticed = sum(any((row.name, row.row) in false for row in draw(evidence, n, seed)) for seed in range(RUNS))
+    draws = [draw(evidence, n, seed) for seed in range(RUNS)]
+    assert all(len(set(sample)) == n for sample in draws)
+    assert draw(evidence, n, 3) == draws[3] != draws[4]
+    noticed = sum(any((row.name, row.row) in false for row in sample) for sample in draws)
     low, high = binom.interval(1 - 1e-4, RUNS, 1 - (1 - share) ** n)
     assert low - 2 <= noticed <= high + 2, "of the finite population a little more than of the infinite one"
 

@@ -1,4 +1,5 @@
-"""What the experiment of section 4.2 patches, keeps and refuses, and how its conventions reach the request."""
+"""What heads attend to by name of a token; what section 4.2 patches, keeps and refuses; and how its conventions reach
+the request."""
 
 from __future__ import annotations
 
@@ -12,19 +13,23 @@ import torch
 
 from claims.test_roles import BALANCED
 from rebinding.evidence import Evidence
+from rebinding.experiments.attention import by_token, even, measure_heads, names_before
 from rebinding.experiments.prompts import EVALUATION_ID, Stories
 from rebinding.experiments.roles import measure
 from rebinding.experiments.roles.measure import run_roles
-from rebinding.experiments.roles.request import WHOLE_GROUP, RolePair, request_interchange, roles_stories
+from rebinding.experiments.roles.request import RolePair, request_interchange, roles_stories
 from rebinding.experiments.roles.summary import effects, group_effects, of_group
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import RolesConventions, builtin_procedure
 from rebinding.planted import build
 from rebinding.surgery import SurgeryError
+from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.designs import design
+from rebinding.task.prompts import Encoded, Encoder, PromptError
+from rebinding.task.text import Prompt
 from tests.close import MIN_CHANGE_SHARE, allowance
-from tests.experiments.binding.setup import Bench, random_model
+from tests.experiments.setup import Bench, planted, random_model
 
 GROUPS: Any = {"A": [(2, 1), (3, 4)], "B": [(1, 0), (1, 2)], "D": [(1, 5)], "E": [(1, 3)]}
 
@@ -43,20 +48,6 @@ def pairs(bench: Bench, kind: str, n: int = 2, *, mirror: bool = False) -> list[
 def run(bench: Bench, kind: str = "pointer", *, n: int = 2, mirror: bool = False, **options: Any) -> Evidence:
     token = bench.encoder.answer_token
     return run_roles(bench.surgeon, pairs(bench, kind, n, mirror=mirror), GROUPS, kind=kind, token=token, **options)
-
-
-def test_words_are_those_of_the_story() -> None:
-    """Published pairs move the answer from the first slot to the second; mirrored ones, as in the figure, back."""
-    bench = random_model("llama")
-    for mirror, (answer, rival) in ((False, (0, 1)), (True, (1, 0))):
-        for pair in pairs(bench, "pointer", mirror=mirror):
-            objects = pair.original.prompt.story.objects
-            assert pair.words()[0] == objects[answer]
-            assert pair.words()[2] == objects[rival]
-            assert pair.words()[1] == pair.counterfactual.prompt.story.objects[rival]
-            assert pair.words()[1] not in objects
-    rows = run(bench, single_heads=False).rows
-    assert rows["token"].tolist() == [bench.encoder.answer_token(text) for text in rows["text"]]
 
 
 def test_future_attention_is_kept_or_removed() -> None:
@@ -79,25 +70,10 @@ def test_a_masked_row_of_attention_sums_to_one() -> None:
     torch.testing.assert_close(measure._masked(rows, torch.tensor([1])), expected, rtol=0, atol=0)
 
 
-def test_a_group_is_patched_as_one() -> None:
-    """Rows of the whole group are not those of any of its heads, unless it has only one."""
-    evidence = run(random_model("llama"))
-    table = effects(evidence).set_index(["group", "head", "prompt"])["pointed_object"].sort_index()
-    for group, heads in GROUPS.items():
-        for _, head in heads:
-            difference = (table[group, head] - table[group, WHOLE_GROUP]).abs().max()
-            assert difference <= close(evidence) if len(heads) == 1 else difference > MIN_CHANGE_SHARE * close(evidence)
-
-
-def test_a_patch_of_the_same_prompt_changes_nothing_and_one_of_no_heads_is_refused() -> None:
-    """The identity: own patterns and outputs written back leave every logit as it was, and count as no-ops."""
-    bench = random_model("gemma2")
-    same_pairs = [RolePair(pair.id, pair.original, pair.original) for pair in pairs(bench, "pointer")]
-    evidence = run_roles(bench.surgeon, same_pairs, GROUPS, kind="identity", token=bench.encoder.answer_token)
-    assert evidence.rows["relative_change"].max() == 0
-    assert (evidence.rows["after"] - evidence.rows["before"]).abs().max() < close(evidence)
+def test_a_patch_of_no_heads_is_refused() -> None:
+    bench = random_model("llama")
     with pytest.raises(SurgeryError, match="nothing to patch"):
-        run_roles(bench.surgeon, same_pairs, {"A": []}, kind="pointer", token=bench.encoder.answer_token)
+        run_roles(bench.surgeon, pairs(bench, "pointer"), {"A": []}, kind="pointer", token=bench.encoder.answer_token)
 
 
 PUBLISHED, CONTROLLED = (builtin_procedure(name).roles for name in ("published", "controlled"))
@@ -183,3 +159,45 @@ def test_each_convention_changes_the_request(prompts: Stories, circuit: Circuit)
 def test_another_design_replaces_only_the_published_one(prompts: Stories) -> None:
     assert roles_stories(prompts, PUBLISHED, "partner_second").name == "partner_second"
     assert roles_stories(prompts, CONTROLLED, "partner_second").name == "counterbalanced"
+
+
+def swapped(encoder: Encoder, n: int = 22) -> list[Encoded]:
+    """Counterbalanced prompts that ask about a swapped box, more than a block of them."""
+    prompts = planted("pointer", "llama").prompts("counterbalanced", 2 * n)
+    return [encoded for encoded in encoder.encode(item.prompt for item in prompts) if "swap_asked" in encoded.roles][:n]
+
+
+def test_tokens_are_named_by_function() -> None:
+    """Every earlier token with a role once; the same names whatever slots and order a prompt has."""
+    for encoded in swapped(planted("pointer", "llama").encoder):
+        names = names_before(encoded, "readout")
+        assert set(names.values()) == {at for at in encoded.roles.values() if at < encoded.roles["readout"]}
+        assert set(names) == {
+            "context_asked", "context_asked_object", "context_partner", "context_partner_object", "context_box",
+            "context_object", "swap_asked", "swap_partner", "swap_period", "question_box",
+        }  # fmt: skip
+        assert all(encoded.roles[name] == at for name, at in names.items() if name in encoded.roles)
+        assert set(names) - set(names_before(encoded, "question_box")) == {"question_box"}
+
+
+def test_prompts_that_differ_in_their_roles_are_refused() -> None:
+    bench = planted("pointer", "llama")
+    first, second = swapped(bench.encoder, 2)
+    lacking = replace(second, roles={name: at for name, at in second.roles.items() if name != "swap_period"})
+    with pytest.raises(PromptError, match="prompt 1 has other roles than prompt 0"):
+        measure_heads(bench.surgeon, [first, lacking], [0, 1], bench.groups["A"], "readout")
+    contents = tuple(Contains(box, object) for box, object in zip("ABCD", ("egg", "fan", "boot", "shell"), strict=True))
+    (wide,) = bench.encoder.encode([Prompt(Story(contents, (Swap("A", "B"),)), "B")])
+    with pytest.raises(PromptError, match="would have one name"):
+        names_before(wide, "readout")
+
+
+def test_means_are_over_heads_and_by_prompt() -> None:
+    bench = planted("pointer", "llama")
+    prompts = swapped(bench.encoder, 3)
+    evidence = measure_heads(bench.surgeon, prompts, [5, 9, 7], bench.groups["A"], "readout")
+    copy, echo = (evidence.rows[evidence.rows["head"] == head] for _, head in bench.groups["A"])
+    for name, mean in by_token(evidence).items():
+        halves = [table[table["token"] == name].sort_values("prompt")["attention"].to_numpy() for table in (copy, echo)]
+        assert mean == pytest.approx(sum(halves) / 2, abs=allowance(1.0))
+    assert even(evidence) == pytest.approx([1 / (prompts[0].roles["readout"] + 1)] * 3)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from rebinding.models import LoadedModel
 from rebinding.surgery import Edit, Read, TorchSurgeon
@@ -21,7 +21,6 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded
 from tests.close import allowance
-from tests.experiments.naive import hooked
 from tests.surgery import small_edits
 
 EditSite: TypeAlias = Literal["resid", "z", "q", "k", "v", "mlp_out"]
@@ -83,8 +82,9 @@ def test_replay_equals_hooks_at_random_places(smollm2: LoadedModel, plain: Any, 
         delta = torch.randn(width, generator=torch.Generator().manual_seed(place.seed))
         edit = Edit(place.site, delta, at=[place.position], mode="add", **where)
         actual = surgeon.run(recording, [edit], [Read("logits", at=[end])])[0][0, 0]
-        with hooked([hook(plain, smollm2, place, delta)]):
-            expected = plain_logits(plain, ids, end)
+        handle = hook(plain, smollm2, place, delta)
+        expected = plain_logits(plain, ids, end)
+        handle.remove()
         assert float((actual - expected).abs().max()) <= allowance(expected), place
         n_changed += float((expected - clean).abs().max()) > 2 * allowance(expected)
     assert n_changed >= 0.8 * PLACES
@@ -96,9 +96,7 @@ def plain_logits(plain: Any, ids: Tensor, position: int) -> Tensor:
     return logits
 
 
-def hook(
-    plain: Any, loaded_model: LoadedModel, place: Place, delta: Tensor
-) -> tuple[nn.Module, str, Callable[..., Any]]:
+def hook(plain: Any, loaded_model: LoadedModel, place: Place, delta: Tensor) -> RemovableHandle:
     """What adds the vector at a place, written against the library's modules."""
     layer, wide = plain.model.layers[place.layer], loaded_model.anatomy.parts[0].head_dim
     cells = slice(place.head * wide, (place.head + 1) * wide) if delta.numel() == wide else slice(None)
@@ -110,9 +108,11 @@ def hook(
 
     if place.site in ("resid", "z"):
         module = layer if place.site == "resid" else layer.self_attn.o_proj
-        return module, "in", lambda _, args: (changed(args[0]), *args[1:])
+        handle: RemovableHandle = module.register_forward_pre_hook(lambda _, args: (changed(args[0]), *args[1:]))
+        return handle
     modules = {"q": layer.self_attn.q_proj, "k": layer.self_attn.k_proj, "v": layer.self_attn.v_proj}
-    return modules.get(place.site, layer.mlp), "out", lambda _, args, out: changed(out)
+    handle = modules.get(place.site, layer.mlp).register_forward_hook(lambda _, args, out: changed(out))
+    return handle
 
 
 def test_two_surgeons_agree(smollm2: LoadedModel, prompts: list[Encoded]) -> None:

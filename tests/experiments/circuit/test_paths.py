@@ -12,12 +12,12 @@ import torch
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
-from rebinding.experiments.paths.request import PAPER, PathSettings, Stage, write_stratum
+from rebinding.experiments.paths.request import PAPER, Stage, write_stratum
 from rebinding.experiments.paths.summary import TinyProbabilities, estimate_heads, scores, select
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.task.designs import design
-from tests.experiments.circuit.setup import ROLES, fake_prompts
+from tests.experiments.setup import ROLES, fake_prompts
 from tests.families.models import Family, tiny, tokens
 
 RELATIVE = 2e-5
@@ -32,19 +32,6 @@ def make_pairs(family: Family) -> NoisePairs:
     clean, noise = fake_prompts(ids[:2], ROLES), fake_prompts(ids[2:], ROLES)
     labels, rivals = torch.tensor([11, 50]), torch.tensor([[3, 4], [5, 6]])
     return NoisePairs((7, 8), tuple(clean), tuple(noise), labels, rivals, STRATA)
-
-
-def test_block_size_does_not_matter() -> None:
-    """One prompt at a time or all at once."""
-    model, pairs = tiny("gemma2").double(), make_pairs("gemma2")
-    surgeon, receivers = TorchSurgeon(model, derive(model)), [(1, 1), (1, 2), (3, 4)]
-    by_one, by_two = (
-        score_stage(surgeon, pairs, PAPER[2], receivers, settings=PathSettings(block=size)).rows.sort_values(
-            ["prompt", "layer", "head"]
-        )["p_patch"]
-        for size in (1, 2)
-    )
-    assert np.allclose(by_one, by_two, rtol=RELATIVE, atol=0)
 
 
 def test_nnsight_scores_a_stage_with_receivers() -> None:

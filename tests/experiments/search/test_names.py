@@ -12,7 +12,7 @@ from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded, Encoder, PromptError
 from rebinding.task.text import names_by_function, names_by_place, token_at, word_of
-from tests.experiments.search.setup import noise_pairs
+from tests.experiments.setup import noise_pairs
 
 
 @cache

@@ -1,22 +1,37 @@
-"""On a plant the true graph is known from its lines: the search returns it, without being told where to look."""
+"""On a plant the true graph is known from its lines: the search returns it, without being told where to look, and so
+does `discover --positions all`. Its circuit does the task alone, on prompts and words that the search did not see."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
 from benchmarks.against_gradients import approximated, best, rates, searched
 from benchmarks.edges import Link
+from rebinding.cli.commands import main
+from rebinding.experiments.ablation import Ablation, evaluate, mean_z
 from rebinding.experiments.paths.measure import discover, to_noise_pairs
 from rebinding.experiments.prompts import Stories
+from rebinding.experiments.search import graph, measure, search
 from rebinding.experiments.search.graph import Graph, Node
 from rebinding.experiments.search.pairs import SearchPairs
-from rebinding.experiments.search.request import SearchSettings
+from rebinding.experiments.search.request import SearchedCircuit, SearchSettings, request_searched_circuit
 from rebinding.experiments.search.search import MeasuredSteps, Search
+from rebinding.experiments.tokens import full_model
+from rebinding.experiments.workbench import Workbench
+from rebinding.models import load
+from rebinding.models.loaded_model import owner_of
+from rebinding.paper import circuit
+from rebinding.paper.circuit import Circuit
 from rebinding.planted import ARCHITECTURES, MECHANISMS, Plant
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
@@ -25,8 +40,8 @@ from rebinding.study.study import Study
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder
-from tests.everyday import sampled
-from tests.experiments.search.setup import noise_pairs
+from rebinding.verdicts import GateFailed
+from tests.experiments.setup import noise_pairs
 from tests.planted.graph import Wired, wired
 from tests.planted.runs import plant
 
@@ -44,8 +59,8 @@ VARIED_SETTINGS = ("decoys=0", "decoys=10", "softness=0.5", "softness=1")
 
 
 @cache
-def make_pairs(name: str) -> SearchPairs:
-    return noise_pairs(Encoder(plant(name).tokenizer), range(PROMPTS))
+def make_pairs(name: str, prompts: int = PROMPTS) -> SearchPairs:
+    return noise_pairs(Encoder(plant(name).tokenizer), range(prompts))
 
 
 @cache
@@ -55,9 +70,8 @@ def find_graph(name: str, settings: SearchSettings = SETTINGS) -> Graph:
     return Search(pairs, settings, steps).graph()
 
 
-def merge_by_place(name: str, graph: Graph) -> Wired:
+def merge_by_place(pairs: SearchPairs, graph: Graph) -> Wired:
     """What was found, every node at all the places where its token stands."""
-    pairs = make_pairs(name)
 
     def places(node: Node | None) -> set[Node | None]:
         if node is None:
@@ -78,14 +92,17 @@ def kinds(graph: Wired) -> set[tuple[object, ...]]:
     return {(kind(sender), kind(receiver), component) for sender, receiver, component in graph.links}
 
 
-@pytest.mark.parametrize(
-    "name", sampled(dict.fromkeys((*PLANTS, *(f"pointer@llama?{option}" for option in VARIED_SETTINGS))))
-)
-def test_the_planted_graph_is_found(name: str) -> None:
+def assert_planted(name: str, pairs: SearchPairs, graph: Graph) -> None:
     """The same nodes, at the same tokens; the same links, component by component; nothing else, of 35 to 44 decoys."""
-    true, graph = wired(plant(name), make_pairs(name).clean[0]), merge_by_place(name, find_graph(name))
-    assert graph.nodes == true.nodes
-    assert kinds(graph) == kinds(true)
+    true, found = wired(plant(name), pairs.clean[0]), merge_by_place(pairs, graph)
+    assert found.nodes == true.nodes
+    assert kinds(found) == kinds(true)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", dict.fromkeys((*PLANTS, *(f"pointer@llama?{option}" for option in VARIED_SETTINGS))))
+def test_the_planted_graph_is_found(name: str) -> None:
+    assert_planted(name, make_pairs(name), find_graph(name))
 
 
 @pytest.mark.slow
@@ -93,7 +110,7 @@ def test_negligible_attention_passes_nothing_without_softness() -> None:
     """Lines that read a token with little attention read it with next to none where softmaxes are hard: such links are
     planted, and too weak to be kept. All others are found, and nothing else."""
     name = "pointer@llama?softness=0"
-    true, graph = wired(plant(name), make_pairs(name).clean[0]), merge_by_place(name, find_graph(name))
+    true, graph = wired(plant(name), make_pairs(name).clean[0]), merge_by_place(make_pairs(name), find_graph(name))
     assert graph.nodes == true.nodes
     sources = attention(name)
     unheard = {
@@ -191,3 +208,111 @@ def test_the_circuit_of_a_case_is_the_searched_one() -> None:
     assert roles["D"] == {head.role for head in planted.circuit if head.role.startswith("swap")}
     assert {"A", "B", "C", "D", "E"} == set(roles)
     assert study.has_discovered_circuit
+
+
+OPTIONS = (
+    "discover",
+    "--positions",
+    "all",
+    "--model",
+    NAME,
+    "--samples",
+    "36",
+    "--share",
+    "0.002",
+    "--block",
+    "36",
+)
+
+
+def test_a_saved_circuit_works_alone_and_its_graph_is_compared(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    """No minutes: nothing is found, and it says so. Then all that was planted; then the same from the store, without a
+    model run. The circuit file does the task alone, everything else held at its mean."""
+    store_options = ("--store", str(tmp_path))
+    assert main([*OPTIONS, *store_options, "--minutes", "0"]) == 0
+    assert "0 minutes are up" in capsys.readouterr().out
+    circuit_file, graph_file = tmp_path / "c.json", tmp_path / "g.json"
+    arguments = [*OPTIONS, *store_options, "--save", str(circuit_file), "--graph", str(graph_file)]
+    assert main(arguments) == 0
+    output = capsys.readouterr().out
+    monkeypatch.setattr(search, "effect_via_receivers", lambda *_: pytest.fail("a block was computed again"))
+    assert main([*arguments, "--compare", str(graph_file)]) == 0
+    second_output = capsys.readouterr().out
+    assert second_output.startswith(output.rstrip())
+    assert "compared with g.json: found on 36 prompts, 36 of them among the 36 of this run" in second_output
+    loaded_model = load(NAME)
+    loaded_circuit = circuit.load(circuit_file, owner_of(loaded_model))
+    found_graph = graph.load(graph_file, owner_of(loaded_model))
+    assert loaded_circuit == found_graph.circuit()
+    assert_planted("lexical@llama", make_pairs("lexical@llama", 36), found_graph)
+    graph.save(found_graph, replace(owner_of(loaded_model), fingerprint="0" * 64), graph_file)
+    assert main([*OPTIONS, "--no-store", "--minutes", "0", "--compare", str(graph_file)]) == 2
+    assert "belongs to" in capsys.readouterr().err
+    bench = Workbench(loaded_model)
+    prompts = bench.prompts
+    design = prompts.design("counterbalanced", split="evaluation")
+    roles = sorted({head.role for head in loaded_circuit.heads})
+    encoded = prompts.encode(prompts.draw_with(design, 300, 18, roles)).prompts
+    answers = prompts.answers(encoded)
+    means = mean_z(bench.surgeon, prompts.encode(prompts.draw(design, range(100, 136))).prompts)
+    rows = evaluate(
+        bench.surgeon, encoded, answers, range(18), {"it": loaded_circuit}, means, mean_set="counterbalanced"
+    ).rows
+    full = full_model(bench.surgeon, encoded, answers, range(18)).rows
+    assert rows["hit"].mean() == full["hit"].mean() == 1.0
+
+
+@pytest.mark.parametrize(
+    "option", ["--graph g.json", "--compare g.json", "--minutes 3", "--share 0.1", "--min-attention 0.5",
+               "--screen none"],
+)  # fmt: skip
+def test_options_of_the_search_are_refused_without_it(option: str, capsys: Any) -> None:
+    assert main(["discover", "--model", NAME, "--no-store", *option.split()]) == 2
+    assert f" {option.split()[0]}: the stages have no such option; add --positions all" in capsys.readouterr().err
+
+
+def test_options_of_the_stages_are_refused_with_the_search(capsys: Any) -> None:
+    assert main([*OPTIONS, "--no-store", "--minutes", "0", "--top-k", "9,9,9,9,9", "--design", "published"]) == 2
+    assert "leave --design, --top-k out, or --positions all" in capsys.readouterr().err
+
+
+N = 12
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    return Workbench(load("planted:lexical@llama"))
+
+
+@pytest.fixture(scope="module")
+def request_(bench: Workbench) -> SearchedCircuit:
+    return request_searched_circuit(bench.prompts, bench.prompts.design("published"), Circuit(()), N)
+
+
+def test_the_search_saw_neither_the_prompts_nor_their_words(bench: Workbench, request_: SearchedCircuit) -> None:
+    searched_words, judged = (
+        {word for prompt in bench.prompts.encode(prompt_set).prompts for word in prompt.prompt.story.objects}
+        for prompt_set in (request_.searched, request_.prompts)
+    )
+    assert searched_words
+    assert judged
+    assert not searched_words & judged
+    assert not set(request_.searched.ids) & set(request_.prompts.ids)
+
+
+def test_a_searched_circuit_is_ablated_like_any_other(bench: Workbench, request_: SearchedCircuit) -> None:
+    evidence = bench.get(request_)
+    heads = Graph(tuple(Node(*node) for node in evidence.settings["nodes"]), ()).circuit().heads
+    ablation = Ablation(request_.prompts, request_.means, heads, "random", request_.draws, "role_and_layer")
+    second = bench.get(ablation)
+    pd.testing.assert_frame_equal(evidence.rows[list(second.rows.columns)], second.rows)
+    assert evidence.rows[evidence.rows["variant"] == "circuit"]["hit"].all()
+
+
+def test_a_search_that_finds_nothing_has_no_circuit(
+    bench: Workbench, request_: SearchedCircuit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "search_on", lambda *_: SimpleNamespace(nodes=list))
+    with pytest.raises(GateFailed, match="circuit_found") as failed:
+        measure.measure_searched_circuit(bench, request_)
+    assert failed.value.gate.name == "circuit_found"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -26,11 +27,11 @@ from rebinding.surgery.receivers import receiver_head
 from rebinding.task.prompts import Encoder
 from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
 from tests.everyday import sampled
-from tests.experiments.circuit.setup import fake_prompts, with_repeated_keys
-from tests.experiments.naive import Naive, score, score_after
-from tests.experiments.search.setup import noise_pairs
+from tests.experiments.setup import fake_prompts, noise_pairs
 from tests.families.models import USUAL, Family, tiny, tokens
 from tests.planted.runs import plant
+from tests.reference.naive.edits import head_value, logits_of_changed_receivers, sender_puts
+from tests.reference.naive.plain_model import Plain
 
 PLACES = (*(f"token {at}" for at in range(12)), "readout")
 MATCH = torch.tensor([[0, 1, 2, 6, 7, 5, 3, 4, 8, 9, 10, 11, 12], list(range(13))])
@@ -52,29 +53,35 @@ def make_pairs(family: Family) -> SearchPairs:
 @pytest.mark.parametrize("family", sampled(USUAL, "gemma3"))
 def test_a_step_equals_full_forwards(family: Family) -> None:
     """Three receivers in two layers and at two tokens; senders of three layers at tokens in and out of windows."""
-    model = tiny(family)
-    anatomy, pairs = derive(model), make_pairs(family)
-    plain = with_repeated_keys(model, family, anatomy)
-    naive = Naive(plain, anatomy.layer_modules(plain), anatomy.n_heads, anatomy.parts[0].head_dim)
-    recorded = record_pairs(TorchSurgeon(model, anatomy), pairs)
-    rows = direct_effect(recorded)
-    rows_of = {"direct": rows} | dict(list(effect_via_receivers(recorded, RECEIVERS, ALL).groupby("component")))
+    model, pairs = tiny(family), make_pairs(family)
+    plain, recorded = Plain(model), record_pairs(TorchSurgeon(model, derive(model)), pairs)
+    rows_of = dict(list(effect_via_receivers(recorded, RECEIVERS, ALL).groupby("component")))
+    rows_of["direct"] = direct_effect(recorded)
     cases = [("direct", layer, 12) for layer in (0, 3)]
     cases += [(part, layer, at) for part in "qkv" for layer in (0, 2) for at in (4, 9, 12)]
     effective = 0
-    for part, layer, at in cases:
-        for number, clean in enumerate(pairs.clean):
-            sender, answers = Node(layer, 1, PLACES[at]), pairs.answers[number].tolist()
-            value = recorded.noise_z[layer][number, 1, at]
-            expected = score_after(naive, clean, value, answers, sender, RECEIVERS, part)
-            before = score(naive, clean, answers)
-            prompt = pairs.ids[number]  # noqa: F841  # in the query
-            of_sender = rows_of[part].query("prompt == @prompt and layer == @layer and head == 1 and token == @at")
-            after = of_sender["after"].tolist() or [before]  # a sender that is not run has no effect
-            bound = allowance([expected, before], floor=1.0)
-            assert after == pytest.approx([expected], abs=bound), (part, layer, at)
-            effective += abs(expected - before) > MIN_CHANGE_SHARE * bound
+    for (part, layer, at), (place, number) in product(cases, enumerate(pairs.ids)):
+        expected, before = (score(plain, pairs, place, *case) for case in ((part, layer, at), (None, layer, at)))
+        rows = rows_of[part].set_index(["prompt", "layer", "head", "token"])["after"]
+        after = rows.get((number, layer, 1, at), default=before)  # a sender that is not run has no effect
+        bound = allowance([expected, before], floor=1.0)
+        assert after == pytest.approx(expected, abs=bound), (part, layer, at)
+        effective += abs(expected - before) > MIN_CHANGE_SHARE * bound
     assert effective > len(cases) / 2
+
+
+def score(plain: Plain, pairs: SearchPairs, place: int, part: Any, layer: int, at: int) -> float:
+    """The answer's logit less the others' mean when receivers hear head 1 of a layer as in the noise prompt."""
+    clean, sender = pairs.clean[place], (layer, 1)
+    output = head_value(plain, "z", pairs.noise[place].ids, sender, int(MATCH[place, at]))
+    send = sender_puts(plain, clean.ids, sender, at, output, frozen=True)
+    above = [((node.layer, node.head), clean.roles[node.token]) for node in RECEIVERS if node.layer > layer]
+    if part in ("q", "k", "v"):
+        logits = logits_of_changed_receivers(plain, clean.ids, send, part, above, at)
+    else:
+        logits = plain.run([(clean.ids, send)]).logits[0] if part else plain.answer(clean.ids)
+    answer, *others = pairs.answers[place].tolist()
+    return float(logits[answer] - logits[others].mean())
 
 
 def test_senders_that_cannot_act_are_not_run() -> None:

@@ -45,8 +45,10 @@ from rebinding.task.designs import TRACING_MODES, DesignError
 from rebinding.task.prompts import PromptError
 from rebinding.verdicts import GateFailed
 from tests.close import allowance
-from tests.experiments.tracing.naive import random_pairs
-from tests.experiments.tracing.small_model import encoder, loaded_model, plan, surgeon
+from tests.experiments.setup import published_design as plan
+from tests.experiments.setup import random_pairs, sentence_piece_model
+from tests.experiments.setup import small_encoder as encoder
+from tests.experiments.setup import small_surgeon as surgeon
 from tests.families.models import tiny, tokens
 
 MODE, MENTION = "target_box", "context_target_box_and_swap_query_box"
@@ -198,7 +200,7 @@ def test_a_mention_is_patched_at_every_layer_but_the_first() -> None:
 @pytest.mark.parametrize("n", [1, 5, 10])
 def test_no_more_prompts_are_asked_about_than_needed(n: int, right_ids: list[int]) -> None:
     """Tests `n` ids at a time, until there are enough, or four times as many were tested."""
-    bench, requests = Workbench(loaded_model()), []
+    bench, requests = Workbench(sentence_piece_model()), []
 
     def get_evidence(request: Answered) -> Evidence:
         requests.append(request)

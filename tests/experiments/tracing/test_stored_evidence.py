@@ -18,7 +18,8 @@ from rebinding.experiments.tracing.request import Answered, InBlocks, ReadoutDia
 from rebinding.experiments.workbench import Workbench
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.surgery import Surgeon, TorchSurgeon
-from tests.experiments.tracing.small_model import loaded_model, plan
+from tests.experiments.setup import published_design as plan
+from tests.experiments.setup import sentence_piece_model as loaded_model
 
 ROUNDING = 1e-4
 """Logits of this model are below 100: ten units in the last place of such a number."""

@@ -26,11 +26,12 @@ from rebinding.experiments.tracing.summary import (
     support,
 )
 from rebinding.paper.procedure import TracingConventions, builtin_procedure
-from tests.experiments.tracing.naive import plain
+from tests.experiments.setup import fake_prompts
 
 
 def score(logits: list[float], *, answer: int, rival: int | None = 13) -> dict[str, object]:
-    pair = TracedPair(0, plain(torch.tensor([1, 2])), plain(torch.tensor([1, 3])), (10, 11, 12), answer, rival)
+    sides = fake_prompts(torch.tensor([[1, 2], [1, 3]]), {"readout": 1})
+    pair = TracedPair(0, *sides, (10, 11, 12), answer, rival)
     table = torch.tensor(logits)[None, None, None]  # (prompt, layer, token, candidate)
     return {name: value.item() for name, value in scores([pair], table).items()}
 
