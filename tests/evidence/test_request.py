@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -19,6 +20,7 @@ from rebinding.evidence.evidence import cache_by_evidence, merge
 from rebinding.evidence.request import describe, join
 from rebinding.evidence.store import Store
 from tests.evidence import toy
+from tests.evidence.stores import content
 from tests.evidence.toy import POWERS, N, Powers, bench_at, powers
 
 
@@ -82,16 +84,9 @@ def test_blocks_with_other_settings_are_refused(request_and_blocks: tuple[Powers
 
 def test_columns_of_another_kind_are_refused(request_and_blocks: tuple[Powers, list[Any]]) -> None:
     request, _ = request_and_blocks
-    with pytest.raises(EvidenceError, match=r"missing columns \['power'\]"):
-        describe(request, Evidence(POWERS.name, pd.DataFrame({"prompt": [0]}), {}))
-
-
-def test_blocks_without_prompts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = bench_at(None)
-    request = powers(bench)
-    monkeypatch.setattr(Powers, "size", 0)
-    with pytest.raises(ValueError, match="blocks of 0 prompts; give at least one"):
-        bench.prompts.blocks(request)
+    rows = pd.DataFrame({"prompt": [0], "powers": [0]})
+    with pytest.raises(EvidenceError, match=r"missing columns \['power'\], unknown columns \['powers'\]"):
+        describe(request, Evidence(POWERS.name, rows, {}))
 
 
 def shard(*ids: int, experiment: str = "toy", **settings: Any) -> Evidence:
@@ -122,61 +117,32 @@ def test_shards_that_differ_are_refused(other: Evidence, names: list[str]) -> No
         assert str(excinfo.value).endswith(f"they differ in: {', '.join(names)}")
 
 
-def test_merging_no_shards_is_refused() -> None:
-    with pytest.raises(EvidenceError, match="nothing to merge"):
-        merge([])
-
-
-def evidence(*values: float) -> Evidence:
-    return Evidence("made up", pd.DataFrame({"value": values}), {})
-
-
 def test_a_function_runs_once_per_evidence_and_arguments() -> None:
-    """Equal tables are different evidence; positional and keyword arguments are distinguished."""
+    """Equal tables are different evidence; positional and keyword arguments are distinguished. An error is not cached,
+    and a result is freed with its evidence."""
     calls: list[tuple[int, float]] = []
 
     @cache_by_evidence
-    def count_above(evidence: Evidence, bound: float, shift: float = 0.0) -> int:
+    def above(evidence: Evidence, bound: float, shift: float = 0.0) -> pd.DataFrame:
         calls.append((id(evidence), bound + shift))
-        return int((evidence.rows["value"] > bound + shift).sum())
+        if bound > 2:
+            raise ValueError("no rows")
+        return evidence.rows[evidence.rows["id"] > bound + shift]
 
-    first, second = evidence(1.0, 2.0), evidence(1.0, 2.0)
-    assert [
-        count_above(first, 0.0),
-        count_above(first, 1.5),
-        count_above(first, 0.0),
-        count_above(first, 0.0, shift=1.5),
-    ] == [2, 1, 2, 1]
-    assert count_above(second, 0.0) == 2
-    assert calls == [(id(first), 0.0), (id(first), 1.5), (id(first), 1.5), (id(second), 0.0)]
-
-
-def test_an_error_is_not_cached() -> None:
-    calls = []
-
-    @cache_by_evidence
-    def fails(evidence: Evidence) -> None:
-        calls.append(evidence)
-        raise ValueError("no rows")
-
-    empty = evidence()
+    first, second = shard(1, 2), shard(1, 2)
+    calls_made: list[tuple[int, dict[str, int]]] = [(0, {}), (1, {}), (0, {}), (0, {"shift": 1})]
+    assert [len(above(first, bound, **options)) for bound, options in calls_made] == [2, 1, 2, 1]
+    assert len(above(second, 0)) == 2
+    assert calls == [(id(first), 0), (id(first), 1), (id(first), 1), (id(second), 0)]
     for _ in range(2):
         with pytest.raises(ValueError, match="no rows"):
-            fails(empty)
-    assert len(calls) == 2
-
-
-def test_cached_results_are_freed_with_their_evidence() -> None:
-    @cache_by_evidence
-    def table(evidence: Evidence) -> pd.DataFrame:
-        return evidence.rows * 2
-
-    short_lived = evidence(1.0)
-    doubled = ref(table(short_lived))
-    assert doubled() is not None
-    del short_lived
+            above(first, 3)
+    assert len(calls) == 6
+    result = ref(above(second, 0))
+    assert result() is not None
+    del second
     gc.collect()
-    assert doubled() is None
+    assert result() is None
 
 
 @pytest.fixture
@@ -230,33 +196,26 @@ def test_only_blocks_are_stored(tmp_path: Path, computed: list[int]) -> None:
     assert computed == []
 
 
-def test_more_prompts_reuse_the_blocks_that_are_there(tmp_path: Path, computed: list[int]) -> None:
-    bench = bench_at(tmp_path)
-    bench.get(powers(bench))
-    computed.clear()
-    bench.get(powers(bench, range(12)))
-    assert computed == [9, 10, 11]
-
-
 @pytest.mark.parametrize(
-    "change",
-    [{"exponent": 3}, {"design": "counterbalanced"}, {"ids": range(1, N + 1)}],
-    ids=lambda change: next(iter(change)),
+    ("model", "change", "expected"),
+    [
+        ("toy", {"ids": range(12)}, [9, 10, 11]),
+        ("toy", {"ids": range(1, N + 1)}, list(range(1, N + 1))),
+        ("toy", {"exponent": 3}, list(range(N))),
+        ("toy", {"design": "counterbalanced"}, list(range(N))),
+        ("other", {}, list(range(N))),
+    ],
 )
-def test_other_requests_have_other_blocks(tmp_path: Path, change: dict, computed: list[int]) -> None:
+def test_only_equal_blocks_are_reused(
+    tmp_path: Path, model: str, change: dict[str, Any], expected: list[int], computed: list[int]
+) -> None:
+    """More prompts reuse the blocks that are there. Other prompts, settings, designs and models have others."""
     bench = bench_at(tmp_path)
     bench.get(powers(bench))
     computed.clear()
+    bench = bench_at(tmp_path, loaded_model=model)
     bench.get(powers(bench, **change))
-    assert computed == list(change.get("ids", range(N)))
-
-
-def test_other_model_finds_no_blocks(tmp_path: Path, computed: list[int]) -> None:
-    for loaded_model in ("toy", "other"):
-        bench = bench_at(tmp_path, loaded_model=loaded_model)
-        computed.clear()
-        bench.get(powers(bench))
-        assert computed == list(range(N))
+    assert computed == expected
 
 
 class Terminal(io.StringIO):
@@ -275,15 +234,24 @@ def progress_output(root: Path, screen: io.StringIO, monkeypatch: pytest.MonkeyP
     return screen.getvalue()
 
 
-def test_the_bar_counts_missing_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stored blocks count as done from the start, so that the remaining time is that of the others."""
-    bench = bench_at(tmp_path)
+def test_the_progress_bar_counts_missing_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored blocks count as done from the start, so that the remaining time is that of the others. There is no bar
+    outside of a terminal, or where nothing is missing."""
+    bench = bench_at(tmp_path / "a")
     bench.get(powers(bench, range(6)))
-    first, *_ = progress_output(tmp_path, Terminal(), monkeypatch).strip("\r").split("\r")
+    first, *_ = progress_output(tmp_path / "a", Terminal(), monkeypatch).strip("\r").split("\r")
     assert first.startswith("powers:  50%")
     assert "2/4" in first
+    assert progress_output(tmp_path / "a", Terminal(), monkeypatch) == ""
+    assert progress_output(tmp_path / "b", io.StringIO(), monkeypatch) == ""
 
 
-def test_progress_bar_needs_a_terminal_and_missing_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert progress_output(tmp_path, io.StringIO(), monkeypatch) == ""
-    assert progress_output(tmp_path, Terminal(), monkeypatch) == ""
+def test_a_clock_that_is_set_back_changes_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour back at every look, with the bar that shows the remaining time: the bytes of any other run."""
+    progress_output(tmp_path / "whole", Terminal(), monkeypatch)
+    looks = count(4_000_000_000, -3600)
+    for name in ("time.time", "tqdm.std.time"):
+        monkeypatch.setattr(name, lambda: float(next(looks)))
+    progress_output(tmp_path / "store", Terminal(), monkeypatch)
+    assert next(looks) <= 4_000_000_000 - 2 * 3600, "nobody has looked at the clock twice"
+    assert content(tmp_path / "store") == content(tmp_path / "whole")

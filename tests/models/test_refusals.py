@@ -1,6 +1,6 @@
 """What cannot be studied exactly is refused at load, each for its own reason and with what to do about it.
 
-Folders that mean harm, or lie, are in `tests/oracles/faults/hostile_models.py`.
+Folders that mean harm, or lie, are in `tests/oracles/faults/test_hostile_models.py`.
 """
 
 from __future__ import annotations

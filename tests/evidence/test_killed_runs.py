@@ -1,8 +1,8 @@
-"""Run by tests, in a process that can be forked in milliseconds: runs that are killed, and processes that compete.
+"""Runs killed without cleaning up and then finished have the bytes of an undisturbed run, and leave no other file.
 
-    python -m tests.oracles.faults.killed_runs FOLDER
+    python -m tests.evidence.test_killed_runs FOLDER
 
-Kills a run before its first operation on a file of its store, finishes it, then another before the second operation,
+kills a run before its first operation on a file of its store, finishes it, then another before the second operation,
 and so on until one comes to its end. Then ten processes want one shard at once. What was seen is printed as JSON.
 """
 
@@ -16,9 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rebinding.evidence.store import Note, Store
-from tests.oracles.faults.processes import fork, wait_for_child
-from tests.oracles.faults.stores import blocks, content
+from tests.evidence.stores import content, fill, shards
+from tests.processes import fork, run_module, wait_for_child
 
 CROWD, PATIENCE = 10, 20
 """Processes that compete, and seconds after which a run that waits for a dead process is ended."""
@@ -29,7 +31,7 @@ def start(root: Path, before: Callable[[], object]) -> int:
 
     def act() -> int:
         before()
-        blocks(root, 2)
+        fill(root, ["activations", "note"])
         return 0
 
     return wait_for_child(fork(act))
@@ -49,19 +51,16 @@ def die_at(root: Path, step: int) -> None:
     sys.addaudithook(watch)
 
 
-def kill_at_step(root: Path, step: int) -> dict[str, Any]:
+def kill_at_step(root: Path, step: int, undisturbed: dict[str, bytes]) -> dict[str, Any]:
     """What a killed run leaves behind, and what there is when the same run was taken up again."""
-    code = start(root, lambda: die_at(root, step))
-    shards = list(root.rglob("*.parquet"))
-    left = {
-        "killed": code == -signal.SIGKILL,
-        "without note": sum(not path.with_suffix(".sha256").exists() for path in shards),
+    outcome: dict[str, Any] = {
+        "killed": start(root, lambda: die_at(root, step)) == -signal.SIGKILL,
+        "without note": sum(not path.with_suffix(".sha256").exists() for path in shards(root)),
         "parts": len(list(root.rglob("*.part"))),
         "locks": len(list(root.rglob("*.lock"))),
     }
     again = start(root, lambda: signal.alarm(PATIENCE))
-    files = {name: shard.hex() for name, shard in content(root).items()}
-    return {**left, "again": again, "files": files, "parts left": len(list(root.rglob("*.part")))}
+    return {**outcome, "again": again, "is as undisturbed": content(root) == undisturbed}
 
 
 def compete(folder: Path) -> dict[str, Any]:
@@ -92,11 +91,32 @@ def compete(folder: Path) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     start(folder / "whole", lambda: None)
-    undisturbed = {name: shard.hex() for name, shard in content(folder / "whole").items()}
-    outcomes: list[dict[str, Any]] = []
+    undisturbed, outcomes = content(folder / "whole"), list[dict[str, Any]]()
+    assert len(shards(folder / "whole")) == 2
     while not outcomes or (outcomes[-1]["killed"] and outcomes[-1]["again"] == 0):
-        outcomes.append(kill_at_step(folder / f"step-{len(outcomes)}", len(outcomes)))
-    print(json.dumps({"undisturbed": undisturbed, "steps": outcomes, "crowd": compete(folder)}))
+        outcomes.append(kill_at_step(folder / f"step-{len(outcomes)}", len(outcomes), undisturbed))
+    print(json.dumps({"steps": outcomes, "crowd": compete(folder)}))
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    outcomes: dict[str, Any] = run_module("tests.evidence.test_killed_runs", tmp_path_factory.mktemp("killed"))
+    return outcomes
+
+
+def test_a_kill_at_any_step_of_a_write_loses_nothing(seen: dict[str, Any]) -> None:
+    for outcome in seen["steps"]:
+        assert outcome["again"] == 0, "it waited for a dead process, or failed"
+        assert outcome["is as undisturbed"], "a shard is lost or changed, or a temporary file is left"
+    *killed, ended = seen["steps"]
+    assert not ended["killed"]
+    for left in ("parts", "without note", "locks"):
+        assert any(outcome[left] for outcome in killed), f"no kill left {left}"
+
+
+def test_of_ten_processes_that_want_a_shard_one_computes_it(seen: dict[str, Any]) -> None:
+    assert seen["crowd"]["codes"] == [0] * CROWD
+    assert seen["crowd"]["log"].count("computed") == 1
 
 
 if __name__ == "__main__":

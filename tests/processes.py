@@ -1,4 +1,7 @@
-"""Run things in processes of their own, and read what they print."""
+"""Forks, and modules of tests that run in a process of their own.
+
+A module is run that way to fork: a process with pytest and its threads cannot be forked safely.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 
 
 def run_module(name: str, *arguments: object) -> Any:
-    """The JSON that a module of this folder prints when it is run."""
-    command = [sys.executable, "-m", f"tests.oracles.faults.{name}", *map(str, arguments)]
+    """The JSON that a module prints when it is run."""
+    command = [sys.executable, "-m", name, *map(str, arguments)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
 
 def fork(act: Callable[[], int]) -> int:
-    """The number of a child that does something and exits with the status that comes of it."""
+    """Start a child that exits with the status that `act` returns; the child's number."""
     child = os.fork()
     if child == 0:
         try:
@@ -43,7 +46,7 @@ def wait_for_child(child: int) -> int:
 
 
 def run_in_child(act: Callable[[], int]) -> tuple[int, str]:
-    """The status of a child, and what it wrote; that comes through a pipe, which no limit on files concerns."""
+    """The status of a child, and its output. The output comes through a pipe, which no limit on files concerns."""
     out, write_end = os.pipe()
 
     def act_into_pipe() -> int:
