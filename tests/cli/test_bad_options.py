@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from rebinding.cli.commands import SUBCOMMANDS, main
@@ -79,26 +81,11 @@ def test_bad_options(
 
 
 def test_an_experiment_that_a_store_lacks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import pandas as pd
-
     Store(tmp_path).put("toy", "a" * 8, Evidence("toy", pd.DataFrame({"prompt": [0]}), {}))
     assert main(["store", "clear", "--store", str(tmp_path), "--experiment", "toys"]) == 2
     assert f"--experiment toys: {tmp_path} holds none of it; it has toy" in capsys.readouterr().err
     assert main(["store", "clear", "--store", str(tmp_path), "--experiment", "toy"]) == 0
     assert "1 shards removed" in capsys.readouterr().out
-
-
-def test_a_planted_model_is_not_asked_what_it_was_not_made_for(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["prompt", "--model", "planted:pointer", "--boxes", "5"]
-    assert main(arguments) == 0
-    output = capsys.readouterr().out
-    assert "Box [" in output
-    assert "planted:pointer is not asked: 5 boxes; this plant is made for up to 3" in output
-    assert "the model answers" not in output
-    assert main([*arguments, "--answer"]) == 2
-    assert capsys.readouterr().out == ""
-    assert main(["prompt", "--model", "planted:pointer?boxes=5", "--boxes", "5"]) == 0
-    assert "the model answers" in capsys.readouterr().out
 
 
 def test_an_answer_that_cannot_be_had_is_refused_before_the_prompt(
@@ -158,8 +145,10 @@ def test_every_command_that_takes_a_model_is_here() -> None:
 
 
 @pytest.mark.usefixtures("forbid_loading")
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("subcommand", BEFORE_NAME)
+@pytest.mark.parametrize(
+    ("subcommand", "name"),
+    [*(("prompt", name) for name in NAMES), *product(BEFORE_NAME.keys() - {"prompt"}, ("gpt2", "./nowhere"))],
+)
 def test_a_name_is_refused_before_anything_is_printed(
     subcommand: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,19 +161,30 @@ def test_a_name_is_refused_before_anything_is_printed(
 
 
 @pytest.mark.usefixtures("forbid_loading")
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("pionter", "planted:pionter (did you mean planted:pointer?): there is no mechanism"),
-        ("planted:pointer@gema2", "(did you mean planted:pointer@gemma2"),
-        ("pointer+mising", "(did you mean planted:pointer+missing"),
-    ],
-)
-def test_a_mechanism_is_refused_with_what_is_near(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["planted", name]) == 2
+def test_a_mechanism_is_refused_with_what_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, near in (
+        ("pionter", "planted:pointer?): there is no mechanism"),
+        ("planted:pointer@gema2", "planted:pointer@gemma2"),
+        ("pointer+mising", "planted:pointer+missing"),
+    ):
+        assert main(["planted", name]) == 2
+        output = capsys.readouterr()
+        assert f"(did you mean {near}" in output.err
+        assert output.out == ""
+
+
+@pytest.mark.parametrize("stage", ["importlib.import_module", "parse"])
+def test_ctrl_c_before_a_command_runs_is_one_line(
+    stage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"rebinding.cli.commands.{stage}", interrupt)
+    assert main(["prompt"]) == 2
     output = capsys.readouterr()
-    assert message in output.err
-    assert output.out == ""
+    assert output.err.startswith("rebinding prompt: interrupted; ")
+    assert output.err.count("\n") == 1
 
 
 def test_an_unknown_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,11 +46,8 @@ def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     second = make(tmp_path / "b", [make_row(verdict="NOT REPLICATED")], bare=True)
     content = printed(capsys, "compare", str(first), str(second), "--json", code=1)
     (change,) = content["verdicts"]
-    assert (change["id"], change["first"]["verdict"], change["second"]["verdict"]) == (
-        "binding.q_redirects",
-        "REPLICATED",
-        "NOT REPLICATED",
-    )
+    verdicts = [change[run]["verdict"] for run in ("first", "second")]
+    assert (change["id"], verdicts) == ("binding.q_redirects", ["REPLICATED", "NOT REPLICATED"])
     assert printed(capsys, "compare", str(first), str(first), "--json")["verdicts"] == []
 
 

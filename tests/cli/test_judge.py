@@ -11,6 +11,7 @@ import pytest
 
 from rebinding.api import judging
 from rebinding.cli.commands import main
+from tests.claims import forked_pytest
 from tests.models.folders import save_tiny
 
 ROOT = Path(__file__).parents[2]
@@ -50,21 +51,18 @@ def test_all_rows_and_single_rows(started: list[Any]) -> None:
     assert str(ROOT / "claims" / "test_x.py::test_y") in single
 
 
-def test_one_row_is_judged(tmp_path: Path) -> None:
-    """A process in an empty folder, whose own settings of pytest have no effect."""
+def test_one_row_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In an empty folder, whose own settings of pytest have no effect."""
+
+    def run(command: list[str], *, env: dict[str, str], **_options: Any) -> subprocess.CompletedProcess[str]:
+        return forked_pytest.pytest(command[3:], Path.cwd(), env)
+
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
-    arguments = ["judge", "planted:pointer", "--all", "-k", "q_redirects and not controlled", "--json", "--no-store"]
-    code = f"import sys; from rebinding.cli.commands import main; sys.exit(main({arguments}))"
-    done = subprocess.run(
-        [judging.sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**judging.os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (row,) = json.loads(done.stdout)["claims"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(judging.subprocess, "run", run)
+    selection = ("-k", "q_redirects and not controlled", "--samples", "12")
+    assert main(["judge", "planted:pointer", "--all", *selection, "--json", "--no-store"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["claims"]
     assert (row["id"], row["verdict"]) == ("binding.q_redirects", "REPLICATED")
     assert row["command"].startswith("rebinding judge planted:pointer@llama --test 'claims/test_binding.py::")
 
@@ -73,27 +71,33 @@ PLANT = "planted:pointer?boxes=5"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("plant", "arguments", "message"),
     [
-        (("--verb", "move"), "plants read swap sentences only"),
-        (("--narrative",), "a plant expects"),
-        (("--boxes", "5", "--operations", "2"), "is swapped more than once"),
-        (("--boxes", "6"), "this plant is made for up to 5"),
+        (PLANT, ("--verb", "move"), "plants read swap sentences only"),
+        (PLANT, ("--narrative",), "a plant expects"),
+        (PLANT, ("--boxes", "5", "--operations", "2"), "is swapped more than once"),
+        ("planted:pointer", ("--boxes", "5"), "5 boxes; this plant is made for up to 3"),
     ],
 )
 def test_a_plant_does_not_answer_another_template(
-    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+    plant: str, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its answer would be luck. Without --answer the prompt is shown, and why there is none."""
-    assert main(["prompt", "--model", PLANT, "--answer", *arguments]) == 2
+    assert main(["prompt", "--model", plant, "--answer", *arguments]) == 2
     output = capsys.readouterr()
     assert message in output.err
     assert output.out == ""
-    assert main(["prompt", "--model", PLANT, *arguments]) == 0
+    assert main(["prompt", "--model", plant, *arguments]) == 0
     output = capsys.readouterr()
-    assert f"{PLANT} is not asked: " in output.out
+    assert "Box [" in output.out
+    assert f"{plant} is not asked: " in output.out
     assert message in output.out
     assert "the model answers" not in output.out
+
+
+def test_a_plant_answers_its_own_template(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prompt", "--model", PLANT, "--boxes", "5"]) == 0
+    assert "the model answers" in capsys.readouterr().out
 
 
 def test_a_folder_needs_no_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

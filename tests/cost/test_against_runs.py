@@ -22,6 +22,7 @@ from rebinding.models import build_shape
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import builtin_procedure
 from tests.cost.small import SIZES, hollow_bench, overrides
+from tests.everyday import sampled
 
 TOLERANCE = 0.2
 """The largest relative error of the peak of memory."""
@@ -60,7 +61,7 @@ def run(bench: Workbench, request: Request) -> tuple[int, int]:
     return flop.get_total_flops(), int(torch.tensor(sizes).cumsum(0).max())
 
 
-@pytest.fixture(scope="module", params=SIZES)
+@pytest.fixture(scope="module", params=sampled(SIZES))
 def benches(request: pytest.FixtureRequest) -> tuple[FakeDevice, Workbench, Workbench]:
     fake_device = FakeDevice()
     bench = hollow_bench(fake_device, request.param)

@@ -1,4 +1,4 @@
-"""Activations that experiments share: exact on disk, computed once, and reused."""
+"""Activations that experiments share: computed once, and reused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rebinding.evidence.store import Activations, Store
+from rebinding.evidence.store import Store
 from rebinding.experiments import ablation
 from rebinding.experiments.ablation import request_means
 from rebinding.experiments.binding import measure as binding_measure
@@ -20,13 +20,6 @@ from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.planted import build
 from rebinding.task.designs import DesignName
-
-TENSORS = {
-    "doubles": torch.randn(3, 4, dtype=torch.float64),
-    "short": torch.randn(5).to(torch.bfloat16),
-    "turned": torch.arange(6.0).view(2, 3).T,
-    "number": torch.tensor(1.5),
-}
 
 
 @pytest.fixture
@@ -41,17 +34,6 @@ def loaded_model() -> LoadedModel:
 
 def bench(loaded_model: LoadedModel, store: Store | None) -> Workbench:
     return Workbench(loaded_model, store)
-
-
-def test_bit_for_bit_through_a_file(store: Store) -> None:
-    store.put("means", "key", Activations(TENSORS))
-    stored = store.get(Activations, "means", "key")
-    assert stored is not None
-    assert stored.tensors.keys() == TENSORS.keys()
-    for name, tensor in TENSORS.items():
-        assert stored.tensors[name].dtype == tensor.dtype
-        assert torch.equal(stored.tensors[name], tensor)
-    assert [(entry.experiment, entry.path.suffix) for entry in store.entries()] == [("means", ".safetensors")]
 
 
 @pytest.mark.slow

@@ -16,16 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
-from rebinding.models import ALIASES
+from rebinding.models import ALIASES, build_shape
+from rebinding.planted.tokenizer import build_tokenizer
 from tests.rehearsal.local_hub import CHUNK, LocalHub
-from tests.rehearsal.repositories import hub_id, save_repository
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "hf_rehearsal"
 MODEL = "llama3.2-3b"
-PYTEST = ("pytest", "claims", "-p", "tests.rehearsal.pretended_gpu", "-p", "no:cacheprovider", "--device", "cpu")
-JUDGE = ("rebinding", "judge")
+MACHINE = ("-p", "tests.rehearsal.machine", "--device", "cpu")
+PYTEST = ("pytest", "claims", *MACHINE, "-p", "no:cacheprovider")
+JUDGE = ("rebinding", "judge", MODEL, "--samples", "6", *MACHINE)
 REFUSED = pytest.ExitCode.USAGE_ERROR
 
 
@@ -44,11 +46,11 @@ class Day:
     hub: LocalHub
     home: Path
 
-    def run(self, *command: str, token: str | None = TOKEN) -> Outcome:
+    def run(self, *command: str, token: str | None = TOKEN, **variables: str) -> Outcome:
         """Run `python -m COMMAND` with this cache, store and login."""
         environment = {name: value for name, value in os.environ.items() if name not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
         environment |= {"HF_ENDPOINT": self.hub.url, "HF_HOME": str(self.home), "HF_HUB_DISABLE_TELEMETRY": "1"}
-        environment |= {} if token is None else {"HF_TOKEN": token}
+        environment |= variables if token is None else {**variables, "HF_TOKEN": token}
         words = [*command, "--store", str(self.home / "store"), "--report", str(self.home / "report")]
         done = subprocess.run(
             [sys.executable, "-m", *words], cwd=ROOT, env=environment, text=True, check=False,
@@ -64,6 +66,21 @@ class Day:
     def weights_sent(self) -> int:
         """Bytes of weights that have left the Hub."""
         return sum(count for name, count in self.hub.sent.items() if name.endswith(".safetensors"))
+
+
+def hub_id(alias: str) -> str:
+    """The real name of a model's repository."""
+    return ALIASES[alias].hub_id
+
+
+def save_repository(alias: str, folder: Path) -> Path:
+    """A random model of the layers and heads of a paper's model and next to no width, with the embedded tokenizer. Its
+    weights are in several files."""
+    tokenizer, narrow = build_tokenizer(), {"hidden_size": 96, "intermediate_size": 32, "head_dim": 4}
+    model = build_shape(alias, dtype=torch.bfloat16, device=torch.device("cpu"), vocab_size=len(tokenizer), **narrow)
+    model.save_pretrained(folder, max_shard_size="400KB")
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -111,22 +128,28 @@ def test_one_licence_that_is_missing_stops_the_run_before_weights_are_fetched(da
 
 
 def test_from_the_first_word_to_the_report(day: Day, folders: dict[str, Path]) -> None:
-    """A connection is cut in the middle of a shard: the client goes on there. The same command again fetches nothing
-    and computes nothing."""
+    """The Hub goes away in the middle of the last shard: the client gives up after some attempts, and whole shards
+    stay. The same command goes on; the client itself begins the cut shard again, and once a connection is cut it goes
+    on there. The same command again fetches nothing and computes nothing."""
     day.accept(MODEL)
     sizes = shards(folders[hub_id(MODEL)])
-    first = min(sizes)
-    day.hub.cuts[first] = [10 * CHUNK]
-    judged = day.run(*JUDGE, MODEL, "--samples", "6", "-p", "tests.rehearsal.pretended_gpu", "--device", "cpu")
+    last = max(sizes)
+    day.hub.cuts[last] = [10 * CHUNK] * 20
+    stopped = day.run(*JUDGE)
+    assert stopped.code == REFUSED, stopped.text
+    assert stopped.text.index("to fetch: ") < stopped.text.index(f"{hub_id(MODEL)}, 1.96 MB in {len(sizes)} files")
+    assert f"the time is not known: `pytest claims --cost --model {MODEL} --report DIR` counts it" in stopped.text
+    assert "the Hub cannot be reached" in stopped.text
+    assert "Traceback" not in stopped.text
+    day.hub.cuts[last] = [20 * CHUNK]
+    judged = day.run(*JUDGE)
     assert judged.code == 1, judged.text
-    assert judged.text.index("to fetch: ") < judged.text.index(f"{hub_id(MODEL)}, 1.96 MB in {len(sizes)} files")
-    assert f"the time is not known: `pytest claims --cost --model {MODEL} --report DIR` counts it" in judged.text
+    assert {name: day.hub.sent[name] for name in sizes} == {**sizes, last: sizes[last] + 10 * CHUNK}
     assert "nothing can be judged on this model" in judged.text
-    assert {name: day.hub.sent[name] for name in sizes} == sizes, "each byte once, the cut shard in two parts"
     assert json.loads((day.home / "report" / "claims.json").read_text())["remaining"] == 0
     assert (day.home / "report" / "index.html").is_file()
     day.hub.sent.clear()
-    again = day.run(*JUDGE, MODEL, "--samples", "6", "-p", "tests.rehearsal.pretended_gpu", "--device", "cpu")
+    again = day.run(*JUDGE)
     assert again.code == 1
     assert "to fetch" not in again.text
     assert not day.hub.sent
@@ -161,33 +184,18 @@ def test_the_whole_day(tmp_path: Path) -> None:
         assert not hub.sent, "nothing is fetched twice"
 
 
-def test_a_hub_that_goes_away_in_the_middle_of_a_shard(day: Day, folders: dict[str, Path]) -> None:
-    """The client gives up after some attempts. Whole shards stay, and the same command goes on; the client itself
-    begins the cut one again."""
-    day.accept(MODEL)
-    sizes = shards(folders[hub_id(MODEL)])
-    last = max(sizes)
-    day.hub.cuts[last] = [10 * CHUNK] * 20
-    stopped = day.run(*PYTEST, "--model", MODEL, "-m", "headline", "--samples", "6", "-k", "near_full")
-    assert stopped.code == REFUSED, stopped.text
-    assert "the Hub cannot be reached" in stopped.text
-    assert "Traceback" not in stopped.text
-    day.hub.cuts.clear()
-    day.run(*PYTEST, "--model", MODEL, "-m", "headline", "--samples", "6", "-k", "near_full")
-    assert {name: day.hub.sent[name] for name in sizes} == {**sizes, last: sizes[last] + 10 * CHUNK}
-
-
 def test_a_disk_without_room(day: Day) -> None:
     day.accept(MODEL)
-    outcome = day.run(*PYTEST, "-p", "tests.rehearsal.full_disk", "--model", MODEL, "-m", "headline")
+    outcome = day.run(*PYTEST, "--model", MODEL, "-m", "headline", FREE="1000000")
     assert outcome.code == REFUSED, outcome.text
     assert f"the weights of {hub_id(MODEL)} take 1.96 MB" in outcome.text
     assert "let HF_HOME be a folder on a larger disk" in outcome.text
     assert day.weights_sent == 0
 
 
+@pytest.mark.slow
 def test_a_revision_that_does_not_exist(day: Day) -> None:
     day.accept(MODEL)
-    outcome = day.run(*JUDGE, f"{hub_id(MODEL)}@v9", "--device", "cpu")
+    outcome = day.run("rebinding", "judge", f"{hub_id(MODEL)}@v9", "--device", "cpu")
     assert outcome.code == REFUSED, outcome.text
     assert f"{hub_id(MODEL)} exists but has no revision 'v9'" in outcome.text

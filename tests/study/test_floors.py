@@ -145,11 +145,9 @@ def test_chance_averages_out_and_a_shift_does_not() -> None:
 
 def test_floor_is_compared_with_the_smallest_margin_in_logits() -> None:
     """Rows in logits, by their smallest margin; not shares, and not what takes the floor for its own boundary."""
-    assert smallest_change(MOVES) == MOVES.margin("dlogit") == 0.25
-    assert smallest_change(claim("circuit.chain.B_q_A.controlled")) == 0.25
-    assert smallest_change(MINIMAL) == 0.5
-    assert smallest_change(claim("circuit.chain.B_q_A")) is None
-    assert smallest_change(COMPACT) is None
+    rows = (MOVES, claim("circuit.chain.B_q_A.controlled"), MINIMAL, claim("circuit.chain.B_q_A"), COMPACT)
+    assert [smallest_change(row) for row in rows] == [0.25, 0.25, 0.5, None, None]
+    assert MOVES.margin("dlogit") == 0.25
 
 
 def controlled(study: Study) -> float:

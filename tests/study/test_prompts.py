@@ -92,21 +92,16 @@ def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Stories
 
 def test_path_patching_is_in_blocks_of_its_settings(prompts: Stories) -> None:
     request = paths(prompts)
-    assert [len(block.prompts.ids) for block in split_request(prompts, request)] == [16, 16, 13]
-    small = replace(request, settings=replace(request.settings, block=30))
-    assert [len(block.prompts.ids) for block in split_request(prompts, small)] == [30, 15]
-
-
-def test_requests_within_a_block_stay_whole(prompts: Stories) -> None:
-    for request in (paths(prompts, 16), request_ability(prompts, story(prompts), N)):
-        assert prompts.blocks(request) == [request]
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_blocks_of_nothing_are_refused(size: int, prompts: Stories) -> None:
-    request = paths(prompts)
-    with pytest.raises(ValueError, match="give at least one"):
-        prompts.blocks(replace(request, settings=replace(request.settings, block=size)))
+    assert [block.prompts.ids for block in split_request(prompts, request)] == [
+        request.prompts.ids[:16], request.prompts.ids[16:32], request.prompts.ids[32:],
+    ]  # fmt: skip
+    large = replace(request, settings=replace(request.settings, block=30))
+    assert [len(block.prompts.ids) for block in split_request(prompts, large)] == [30, 15]
+    for whole in (paths(prompts, 16), request_ability(prompts, story(prompts), N)):
+        assert prompts.blocks(whole) == [whole]
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"blocks of {size} prompts; give at least one"):
+            prompts.blocks(replace(request, settings=replace(request.settings, block=size)))
 
 
 @pytest.mark.parametrize("name", PAIRINGS)
