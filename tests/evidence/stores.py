@@ -52,8 +52,8 @@ def fill(root: Path, names: Iterable[str] = CONTENTS) -> list[str]:
         return CONTENTS[name]
 
     for name in names:
-        key = cache_key("model", "float32", "", name)
-        shard = Store(root).remember(type(CONTENTS[name]), "toy", key, partial(compute, name))
+        kind: type[Any] = type(CONTENTS[name])
+        shard = Store(root).remember(kind, "toy", cache_key("model", "float32", "", name), partial(compute, name))
         assert is_equal(CONTENTS[name], shard)
     return computed
 

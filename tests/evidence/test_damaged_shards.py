@@ -52,9 +52,9 @@ def ordinary_user() -> Iterator[None]:
 
 
 def flip_a_bit(path: Path) -> None:
-    original = path.read_bytes()
-    middle = len(original) // 2
-    path.write_bytes(original[:middle] + bytes([original[middle] ^ 1]) + original[middle + 1 :])
+    """The last one: of a tensor's value, of a text."""
+    *original, last = path.read_bytes()
+    path.write_bytes(bytes([*original, last ^ 1]))
 
 
 def put_a_folder_there(path: Path) -> None:

@@ -48,11 +48,15 @@ class Moment:
     place: str
     call: int = 1
 
-    def run_before_call(self, act: Callable[[], object]) -> None:
-        """From now on `act` is done at this moment."""
+    def find(self) -> tuple[Any, str]:
+        """The module or class at the place, and the function's name in it."""
         module, _, names = self.place.partition(":")
         *owners, name = names.split(".")
-        owner, count = reduce(getattr, owners, import_module(module)), 0
+        return reduce(getattr, owners, import_module(module)), name
+
+    def run_before_call(self, act: Callable[[], object]) -> None:
+        """From now on `act` is done at this moment."""
+        (owner, name), count = self.find(), 0
         original = getattr(owner, name)
 
         @wraps(original)
@@ -152,7 +156,7 @@ COMMANDS = {
             "recording": Moment(f"{SURGEON}.record", 4),
             "replay": Moment(f"{SURGEON}._run_batch", 12),
             "keeping": Moment(STORE, 4),
-            "choosing heads": Moment("rebinding.experiments.paths.measure:_selected", 2),
+            "choosing heads": Moment("rebinding.experiments.paths.summary:_selected", 2),
             "the picture": Moment("rebinding.report.figures.circuits:draw_circuit"),
         },
         ("circuit.json",),
@@ -226,6 +230,13 @@ def outcomes_at(moments: Sequence[str], name: str, event: str, folder: Path) -> 
         assert outcome["same"]
         assert outcome["again"]["new"] == baseline["new"]
     return list(outcomes.items())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_moment_is_a_call_of_a_function_that_exists(name: str) -> None:
+    for moment in COMMANDS[name].moments.values():
+        owner, function = moment.find()
+        assert callable(getattr(owner, function, None)), moment.place
 
 
 @pytest.mark.parametrize(
