@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import huggingface_hub.constants
 import pytest
@@ -28,5 +28,5 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     preflight.gpu_memory = lambda: MEMORY
     huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = 1 << 14
     if "FREE" in os.environ:
-        usage = Usage(total=1 << 30, used=0, free=int(os.environ["FREE"]))
+        usage: Any = Usage(total=1 << 30, used=0, free=int(os.environ["FREE"]))
         shutil.disk_usage = lambda path: usage
