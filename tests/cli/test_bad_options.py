@@ -147,7 +147,7 @@ def test_every_command_that_takes_a_model_is_here() -> None:
 @pytest.mark.usefixtures("forbid_loading")
 @pytest.mark.parametrize(
     ("subcommand", "name"),
-    [*(("prompt", name) for name in NAMES), *product(BEFORE_NAME.keys() - {"prompt"}, ("gpt2", "./nowhere"))],
+    [*(("prompt", name) for name in NAMES), *product(sorted(BEFORE_NAME.keys() - {"prompt"}), ("gpt2", "./nowhere"))],
 )
 def test_a_name_is_refused_before_anything_is_printed(
     subcommand: str, name: str, capsys: pytest.CaptureFixture[str]
