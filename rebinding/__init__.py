@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rebinding.api.model import Model as Model
     from rebinding.api.model import design as design
     from rebinding.api.model import load as load
+    from rebinding.api.model import wrap as wrap
     from rebinding.api.patching import patch_paths as patch_paths
     from rebinding.api.patching import trace as trace
     from rebinding.api.prompts import Pairs as Pairs
@@ -59,6 +60,7 @@ _MODULES = {
     "load": "api.model",
     "patch_paths": "api.patching",
     "trace": "api.patching",
+    "wrap": "api.model",
 }
 __all__ = [
     "Circuit",
@@ -84,6 +86,7 @@ __all__ = [
     "load",
     "patch_paths",
     "trace",
+    "wrap",
 ]
 
 

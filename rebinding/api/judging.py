@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rebinding.models.loaded_model import fingerprint
+from rebinding.models.loaded_model import IN_MEMORY, fingerprint
 
 if TYPE_CHECKING:
     from rebinding.api.model import Model
@@ -81,6 +81,12 @@ def time_of(path: Path) -> int | None:
 
 def _announce(models: Sequence[Model], options: Sequence[str]) -> list[str]:
     """The options that hold the process to models in memory: their dtype, unless it is given, and fingerprints."""
+    nameless = [model.name for model in models if model.name.endswith(IN_MEMORY)]
+    if nameless:
+        raise JudgeError(
+            f"{nameless[0]} cannot be loaded by name in the process that judges: save it and its tokenizer with"
+            " save_pretrained(FOLDER) and judge FOLDER, or wrap it with name= the folder or Hub id that it came from"
+        )
     announced = [f"--fingerprint={model.name}={fingerprint(model.loaded.model, model.tokenizer)}" for model in models]
     dtypes = {model.loaded.dtype for model in models}
     if len(dtypes) > 1:

@@ -24,6 +24,7 @@ from rebinding.models.devices import Device
 from rebinding.models.errors import UnknownName
 from rebinding.models.loaded_model import LoadedModel, owner_of
 from rebinding.models.loaded_model import load as load_model
+from rebinding.models.loaded_model import wrap as wrap_model
 from rebinding.paper import circuit as circuits
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
@@ -42,7 +43,7 @@ KEPT_SITES: tuple[Site, ...] = ("z",)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """A causal language model that passed the self-check. Made by `load`."""
+    """A causal language model that passed the self-check. Made by `load` or `wrap`."""
 
     loaded: LoadedModel
 
@@ -182,12 +183,28 @@ def load(
     """
     if not isinstance(name, (str, os.PathLike)):
         raise UnknownName(
-            f"load takes a name, a folder or a Hub id; got a {type(name).__name__}. Save a model and its tokenizer with"
-            " save_pretrained(FOLDER), then load FOLDER"
+            f"load takes a name, a folder or a Hub id; got a {type(name).__name__}. For a model in memory call"
+            " rebinding.wrap(model, tokenizer)"
         )
     name = os.fspath(name)
     precision, place = str(dtype).removeprefix("torch."), str(device) if isinstance(device, torch.device) else device
     return Model(load_model(name, dtype=precision, device=place, form=form, revision=revision))
+
+
+def wrap(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    name: str | None = None,
+    form: Form | None = None,
+) -> Model:
+    """Check a Hugging Face model that is in memory, on its device and in its dtype; the same self-check as `load`.
+
+    The model is left as it was found: its attention, training flags and hooks are the same afterwards, and after every
+    run. It is not copied: a run that continues a recording refuses if weights or hooks have changed since, and runs
+    refuse a model in training mode. `name` is how messages and files name it; `judge` loads a model by that name.
+    """
+    return Model(wrap_model(model, tokenizer, name=name, form=form))
 
 
 def check_stories(design: Design, n: int) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,13 +23,14 @@ import torch
 from torch import Tensor
 
 from rebinding.learned.lora import check_fits, merge, read_adapter
-from rebinding.models.devices import Device, Dtype, check_dtype, device_map, in_dtype, one_device, torch_dtype
-from rebinding.models.errors import UnfitTokenizer, UnknownName
+from rebinding.models.devices import DTYPES, Device, Dtype, check_dtype, device_map, in_dtype, one_device, torch_dtype
+from rebinding.models.errors import UnfitDevice, UnfitTokenizer, UnknownName, UnsupportedArchitecture
 from rebinding.models.names import Origin, as_unfit_adapter, folder_of_adapter, of_base, origin
 from rebinding.models.probe import token_device
 from rebinding.models.selfcheck import as_model_error, check
 from rebinding.paper.circuit import Owner
 from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
+from rebinding.surgery.attention import attention_of, set_attention
 from rebinding.task.chat import FORMS, Form, PromptError, form_of, wrapping
 from rebinding.task.words import LABELS, OBJECTS
 
@@ -97,6 +99,7 @@ class LoadedModel:
     `loader` returns the model and is called on first use. A model whose fingerprint is on record
     (`known_fingerprint`, `rebinding.study.plants`) is only built if needed. `device` is where token ids go. `revision`
     is the loaded commit of a model from the Hub. `weights` says how the weights were made, if they are not as stored.
+    A model `in_memory` was wrapped and not loaded: it is its owner's, who may change it.
     """
 
     name: str
@@ -109,20 +112,28 @@ class LoadedModel:
     revision: str | None = None
     known_fingerprint: str | None = None
     weights: str | None = None
+    in_memory: bool = False
 
     @cached_property
     def model(self) -> PreTrainedModel:
         """The model itself."""
         return self.loader()
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """sha256 over weights, configuration and tokenizer; computed on first use."""
+        """sha256 over weights, configuration and tokenizer; computed on first use, of a model in memory each time."""
+        return fingerprint(self.model, self.tokenizer) if self.in_memory else self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         return self.known_fingerprint or fingerprint(self.model, self.tokenizer)
 
     def surgeon(self, *, remember: int = 0) -> Surgeon:
         """A surgeon on this model, which caches up to `remember` bytes of recordings."""
-        return TorchSurgeon(lambda: self.model, self.anatomy, remember=remember)
+        if not self.in_memory:
+            return TorchSurgeon(lambda: self.model, self.anatomy, remember=remember)
+        with _left_as_found(self.model):  # a surgeon takes over the attention; runs put the owner's back
+            return TorchSurgeon(self.model, self.anatomy, remember=remember)
 
     def encoder(self) -> Encoder:
         """The encoder of prompts to tokens and role positions, in this model's chat form."""
@@ -153,8 +164,7 @@ def load(
     """
     model_origin, precision = origin(name, revision=revision), check_dtype(dtype)
     device_map(device)
-    if form is not None and form not in FORMS:
-        raise UnfitTokenizer(f"there is no form {form!r}; the forms are {', '.join(FORMS)}")
+    _check_form(form)
     with as_model_error(name):
         return _load(name, model_origin, precision, device, form)
 
@@ -175,6 +185,68 @@ def _load(name: str, model_origin: Origin, precision: Dtype, device: Device, for
         revision=opened.revision,
         weights=opened.weights,
     )
+
+
+def wrap(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, name: str | None = None, form: Form | None = None
+) -> LoadedModel:
+    """Check a model in memory, on its device and in its dtype, and leave it as it was found, also after an error."""
+    name = name or f"{type(model).__name__}{IN_MEMORY}"
+    _check_wrappable(name, model, tokenizer)
+    precision = _dtype_of(name, model)
+    _check_form(form)
+    with as_model_error(name):
+        chat = form or _form_of(name, tokenizer)
+        check_tokens(name, tokenizer, chat, next(model.get_input_embeddings().parameters()).shape[0])
+        with _left_as_found(model):
+            anatomy = check(model)
+    return LoadedModel(
+        name=name, loader=lambda: model, tokenizer=tokenizer, form=chat, anatomy=anatomy, dtype=precision,
+        device=token_device(model), in_memory=True,
+    )  # fmt: skip
+
+
+IN_MEMORY = " in memory"
+"""The end of the name of a wrapped model that was given none."""
+
+
+def _check_wrappable(name: str, model: Any, tokenizer: Any) -> None:
+    """Refuse what is no model of transformers, or no fast tokenizer."""
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+    if not isinstance(model, PreTrainedModel):
+        raise UnsupportedArchitecture(
+            f"wrap takes a causal language model of transformers; got a {type(model).__name__}. Of a compiled model"
+            " give the one that was compiled, of one with an adapter what merge_and_unload() returns"
+        )
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        kind = type(tokenizer).__name__
+        raise UnfitTokenizer(f"{name}: give its fast tokenizer (PreTrainedTokenizerFast); got a {kind}")
+
+
+def _dtype_of(name: str, model: PreTrainedModel) -> Dtype:
+    """The dtype of all weights; several, or a quantised one, are refused."""
+    kinds = {str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()}
+    fitting = [dtype for dtype in DTYPES if kinds == {dtype}]
+    if not fitting:
+        raise UnfitDevice(
+            f"{name} has weights in {', '.join(sorted(kinds))}; give a model whose weights all have one of the dtypes"
+            f" {', '.join(DTYPES)}"
+        )
+    return fitting[0]
+
+
+@contextmanager
+def _left_as_found(model: PreTrainedModel) -> Iterator[None]:
+    """Evaluation mode for the length of a block; afterwards modes and attention are as before."""
+    attention, modes = attention_of(model), [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        set_attention(model, attention)
 
 
 @dataclass(frozen=True)
@@ -259,6 +331,16 @@ def form_for(name: str, model_origin: Origin, tokenizer: PreTrainedTokenizerFast
     """How prompts are put into a chat: the alias' own way, or what the tokenizer shows."""
     if model_origin.alias is not None and model_origin.kind != "shape":
         return model_origin.alias.form
+    return _form_of(name, tokenizer)
+
+
+def _check_form(form: Form | None) -> None:
+    if form is not None and form not in FORMS:
+        raise UnfitTokenizer(f"there is no form {form!r}; the forms are {', '.join(FORMS)}")
+
+
+def _form_of(name: str, tokenizer: PreTrainedTokenizerFast) -> Form:
+    """What the tokenizer shows."""
     try:
         form = form_of(tokenizer)
         wrapping(form, tokenizer)  # refuse an unusable template before weights load

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from rebinding.models.probe import token_device
 from rebinding.surgery.anatomy import Anatomy, End, LayerParts
-from rebinding.surgery.attention import install
+from rebinding.surgery.attention import install, set_attention
 from rebinding.surgery.calling import forget_lengths
 from rebinding.surgery.sites import HEADLESS, KEYED, SITES, Attention, Edit, Scope, Site, in_layer
 
@@ -373,8 +373,7 @@ def use_attention(model: PreTrainedModel, name: str, function: Callable[..., Any
     if name == NAME and function is not None:
         AttentionInterface.register(NAME, function)
         AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
-    config: Any = model.config
-    model.set_attn_implementation(name if config.get_text_config() is config else {"text_config": name})
+    set_attention(model, name)
     forget_lengths(model)
     try:
         yield

@@ -211,15 +211,23 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
 
 
+def attention_of(model: PreTrainedModel) -> str:
+    """The name of the attention that the text tower of a model runs on."""
+    return str(model.config.get_text_config()._attn_implementation)
+
+
+def set_attention(model: PreTrainedModel, name: str) -> None:
+    """Run the text tower of a model on another attention, by name."""
+    config: Any = model.config
+    model.set_attn_implementation(name if config.get_text_config() is config else {"text_config": name})
+
+
 def install(model: PreTrainedModel) -> None:
     """Run the text tower of a model on this function, and check that it does."""
     register()
-    config: Any = model.config
-    text = config.get_text_config()
-    target: Any = NAME if text is config else {"text_config": NAME}
-    model.set_attn_implementation(target)
-    if text._attn_implementation != NAME:
+    set_attention(model, NAME)
+    if attention_of(model) != NAME:
         raise UnknownAttention(
             f"{type(model).__name__} does not let its attention function be chosen (it stays "
-            f"{text._attn_implementation!r}): its forward pass cannot be edited exactly."
+            f"{attention_of(model)!r}): its forward pass cannot be edited exactly."
         )

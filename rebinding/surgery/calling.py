@@ -4,7 +4,7 @@
 
 Runs put hooks on a model's modules, so two threads that use one model would see each other's edits: each run holds the
 model's lock. Autocast is off during a run. A model in training mode is refused, because dropout makes each run another
-one. Other attention that was set after loading is replaced by ours again.
+one. A model that has another attention when a run begins has it again afterwards.
 
 **One layer** is called on some rows and tokens, as the model calls it.
 
@@ -28,7 +28,15 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy, End, LayerParts
-from rebinding.surgery.attention import NAME, AttentionStage, Rules, SharedPrefix, install
+from rebinding.surgery.attention import (
+    NAME,
+    AttentionStage,
+    Rules,
+    SharedPrefix,
+    attention_of,
+    install,
+    set_attention,
+)
 from rebinding.surgery.recording import LayerCall
 from rebinding.surgery.sites import SurgeryError
 
@@ -81,11 +89,17 @@ def hold(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def run_alone(model: PreTrainedModel) -> Iterator[None]:
-    """Hold a model for a run on our attention, which is put back if another one was set after loading."""
+    """Hold a model for a run on our attention; another one that it has is put back afterwards."""
     with hold(model):
-        if model.config.get_text_config()._attn_implementation != NAME:
-            install(model)
-        yield
+        previous = attention_of(model)
+        if previous == NAME:
+            yield
+            return
+        install(model)
+        try:
+            yield
+        finally:
+            set_attention(model, previous)
 
 
 def forget_lengths(model: nn.Module) -> None:

@@ -25,6 +25,7 @@ from nnsight.tracing.backend import Backend
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from rebinding.surgery.attention import attention_of, set_attention
 from rebinding.surgery.plan import changed_rows
 from rebinding.surgery.sites import SurgeryError
 
@@ -65,23 +66,17 @@ def _by_name(model: PreTrainedModel) -> TransformersModel:
 @contextmanager
 def library_attention(model: Any) -> Iterator[None]:
     """Run a model on the library's own eager attention inside the block, whatever it runs on outside."""
-    text = model.config.get_text_config()
-    previous = text._attn_implementation
+    previous = attention_of(model)
     if previous == EAGER:
         yield
         return
     try:
-        _choose(model, EAGER)
-        if text._attn_implementation != EAGER:
+        set_attention(model, EAGER)
+        if attention_of(model) != EAGER:
             raise SurgeryError(f"{type(model).__name__} cannot switch from attention {previous!r} to eager")
         yield
     finally:
-        _choose(model, previous)
-
-
-def _choose(model: Any, name: str) -> None:
-    config = model.config
-    model.set_attn_implementation(name if config.get_text_config() is config else {"text_config": name})
+        set_attention(model, previous)
 
 
 ATTENTION_CALL = "attention_interface_1"

@@ -197,7 +197,7 @@ def test_a_recording_is_not_pickled() -> None:
 def test_load_takes_names_and_paths(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no folder .*absent"):
         rebinding.load(tmp_path / "absent")
-    with pytest.raises(ModelError, match=r"got a LlamaForCausalLM.*save_pretrained\(FOLDER\)"):
+    with pytest.raises(ModelError, match=r"got a LlamaForCausalLM.*rebinding\.wrap\(model, tokenizer\)"):
         rebinding.load(model_of().loaded.model)
 
 
