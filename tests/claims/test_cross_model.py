@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -168,16 +169,22 @@ def test_cross_model_row_is_in_the_table_and_can_fail_the_run(expected: str, mon
     assert table[table.index(RUN) + 2].split()[0] == "binding.families_differ"
 
 
-def test_the_report_has_it_beside_the_models(tmp_path: Path) -> None:
-    """In `claims.json` after the models, and on the page under a heading of its own."""
-    config: Any = SimpleNamespace(stash=pytest.Stash())
+def test_the_report_has_it_beside_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In `claims.json` after the models, and on the page under a heading of its own; with the command of the run, in
+    which no folder of this machine is named, and its day."""
+    monkeypatch.chdir(tmp_path)
+    arguments = ("claims", "--report", str(tmp_path / "out"))
+    config: Any = SimpleNamespace(stash=pytest.Stash(), invocation_params=SimpleNamespace(args=arguments))
     config.stash[SETTINGS] = Settings((GEMMA, LLAMA))
     judgements = [make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(LLAMA, DOMINANCE, "REPLICATED")]
     summary = summarise(
         [*judge_across_models((GEMMA, LLAMA), judgements), *judgements], {GEMMA.name: True, LLAMA.name: True}
     )
     report.write(tmp_path, config, summary)
-    assert [row.model for row in read(tmp_path).claims] == [GEMMA.name, LLAMA.name, RUN]
+    run = read(tmp_path)
+    assert [row.model for row in run.claims] == [GEMMA.name, LLAMA.name, RUN]
+    assert run.command == "pytest claims --report out"
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", run.date)
     page = render(tmp_path, None).read_text()
     assert RUN in page
     assert FAMILIES.statement in page

@@ -201,6 +201,8 @@ def test_near_full_is_three_quarters_of_the_model(hits: int, outcome: str, monke
     n = 4000
     answers = {"full": np.ones(n, dtype=bool), "circuit": np.arange(n) % 10 < hits}
     monkeypatch.setattr(of_circuits, "of_circuit", lambda _, which, measure: answers[which])
+    monkeypatch.setattr(of_circuits, "random_sizes", lambda _: {})
+    monkeypatch.setattr(of_circuits, "of_random", lambda *_: np.zeros((3, n)))
     study = make_study(ablate_circuit=lambda _: None)
     verdict = of_circuits.test_the_circuit_is_near_the_full_model(claim("circuit.near_full"), study)
     assert verdict.outcome == outcome
