@@ -28,6 +28,7 @@ from rebinding.models.errors import UnfitDevice, UnfitTokenizer, UnknownName, Un
 from rebinding.models.names import Origin, as_unfit_adapter, folder_of_adapter, of_base, origin
 from rebinding.models.probe import token_device
 from rebinding.models.selfcheck import as_model_error, check
+from rebinding.models.versions import warn_of_untested
 from rebinding.paper.circuit import Owner
 from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
 from rebinding.surgery.attention import attention_of, set_attention
@@ -165,6 +166,7 @@ def load(
     model_origin, precision = origin(name, revision=revision), check_dtype(dtype)
     device_map(device)
     _check_form(form)
+    warn_of_untested()
     with as_model_error(name):
         return _load(name, model_origin, precision, device, form)
 
@@ -195,6 +197,7 @@ def wrap(
     _check_wrappable(name, model, tokenizer)
     precision = _dtype_of(name, model)
     _check_form(form)
+    warn_of_untested()
     with as_model_error(name):
         chat = form or _form_of(name, tokenizer)
         check_tokens(name, tokenizer, chat, next(model.get_input_embeddings().parameters()).shape[0])

@@ -37,6 +37,7 @@ HARMLESS = frozenset(
         "is_causal",
         "cache_position",
         "past_key_values",
+        "cache",
         "output_attentions",
         "output_hidden_states",
         "output_router_logits",

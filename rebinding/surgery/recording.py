@@ -166,7 +166,7 @@ def layer_call(name: str, kwargs: dict[str, Any], anatomy: Anatomy) -> LayerCall
         key: _one_row(value) if key in LAYER_ARGUMENTS else value for key, value in kwargs.items() if key not in OWN
     }
     if anatomy.counts_tokens:
-        call["past_key_values"] = TokensBefore(0)
+        call["cache" if "cache" in call else "past_key_values"] = TokensBefore(0)  # transformers 5.24 renamed it
     for key in call.keys() & set(anatomy.prompt_inputs):
         call[key] = None if call[key] is None else OfPrompts(call[key])
     for key in call.keys() - set(LAYER_ARGUMENTS):

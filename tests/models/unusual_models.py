@@ -69,7 +69,7 @@ class Plain(LlamaModel):
         hidden = self.embed_tokens(input_ids)
         positions = torch.arange(hidden.shape[1])[None]
         keywords = {
-            "attention_mask": create_causal_mask(self.config, hidden, None, past_key_values=None),
+            "attention_mask": create_causal_mask(self.config, hidden, None, None),
             "position_embeddings": self.rotary_emb(hidden, position_ids=positions),
             "position_ids": positions,
         }
