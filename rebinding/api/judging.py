@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from rebinding.models.loaded_model import IN_MEMORY, fingerprint
 
 if TYPE_CHECKING:
@@ -34,9 +36,10 @@ class JudgeError(ValueError):
     """No verdicts: the claims could not be run."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdicts:
-    """The verdicts of a run, as in its `claims.json` (docs/report.md describes every field).
+    """The verdicts of a run, as in its `claims.json` (docs/report.md describes every field). In a shell or a notebook
+    they show as the table of the headline claims.
 
     `headline` has the paper's five headline claims by model, `claims` every row that was judged. `as_expected` is
     whether no row differs from the verdict that is known beforehand (planted models) or is invalid (any other model).
@@ -46,6 +49,20 @@ class Verdicts:
     headline: Mapping[str, tuple[Mapping[str, Any], ...]]
     claims: tuple[Mapping[str, Any], ...]
     as_expected: bool
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The headline claims: a row for each model and claim."""
+        columns = ("model", "number", "title", "published", "controlled", "standing")
+        rows = [{"model": model, **claim} for model, claims in self.headline.items() for claim in claims]
+        return pd.DataFrame([{name: row[name] or "" for name in columns} for row in rows], columns=list(columns))
+
+    def __repr__(self) -> str:
+        end = "as expected" if self.as_expected else "not all as expected"
+        return f"{self.table.to_string(index=False)}\n{len(self.claims)} rows, {end}"
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html(index=False))
 
 
 def judge(

@@ -235,8 +235,8 @@ def call_layer(
         keywords = {**call, **rule_keywords(hooks, layer, anatomy, parts, rules)}
         if mixer is not None and parts.mixer:
             _run_mixer(hooks, layer, parts.mixer, mixer)
-        if shared is not None and (kind := key_kind(layer, parts)):
-            keywords["shared_kv_states"] = {kind: shared.get(parts.key_layer)}
+        if kind := key_kind(layer, parts):  # some versions store keys even where no layer reuses them
+            keywords["shared_kv_states"] = {} if shared is None else {kind: shared.get(parts.key_layer)}
         out: Any = layer(anatomy.to_layer(hidden), **keywords, use_cache=False)
         if shared is not None and kind and parts.has_own_keys and keywords["shared_kv_states"][kind] is not None:
             shared[number] = keywords["shared_kv_states"][kind]

@@ -148,7 +148,7 @@ class TokensBefore:
         """How many tokens came before."""
         return self.count
 
-    def update(self, keys: Tensor, values: Tensor, layer: int, *rest: Any) -> tuple[Tensor, Tensor]:
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """The keys and values as they are."""
         return keys, values
 

@@ -34,8 +34,9 @@ from __future__ import annotations
 
 import operator
 import reprlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import torch
@@ -132,6 +133,31 @@ def check_word(option: str, word: str, words: Sequence[str]) -> None:
         raise SurgeryError(
             f"unknown {option} {word!r}; write {' or '.join(f'{option}={choice!r}' for choice in words)}"
         )
+
+
+OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "hook_resid_pre": "site='resid'",
+        "hook_embed": "site='resid' of layer 0",
+        "hook_resid_post": "site='resid' of the next layer",
+        "hook_q": "site='q'",
+        "hook_k": "site='k'",
+        "hook_v": "site='v'",
+        "hook_rot_q": "site='q_rot'",
+        "hook_rot_k": "site='k_rot'",
+        "hook_attn_scores": "site='scores'",
+        "hook_pattern": "site='pattern'",
+        "hook_z": "site='z'",
+        "hook_mlp_out": "site='mlp_out'",
+    }
+)
+"""TransformerLens's names of points, and ours. Others of its names have no site here."""
+
+
+def name_in_our_words(site: str) -> str:
+    """For an error: what a point of TransformerLens is here; nothing for any other name."""
+    ours = OTHER_NAMES.get(site.rpartition(".")[2])
+    return f"; TransformerLens's point of this name is {ours} here" if ours else ""
 
 
 def check_mask(where: Tensor | None, edit: str) -> None:
@@ -325,7 +351,8 @@ def _check_place(item: Edit | Read) -> None:
     """Refuse an unknown site, and heads, layers, positions or a scope that do not go with it."""
     site = item.site
     if site not in SITES and (site != "answers" or isinstance(item, Edit)):
-        raise SurgeryError(f"unknown site {site!r}; the sites are {', '.join(SITES)}, and to read, answers")
+        others = f"the sites are {', '.join(SITES)}, and to read, answers"
+        raise SurgeryError(f"unknown site {site!r}{name_in_our_words(str(site))}; {others}")
     if site in AFTER_LAYERS:
         if item.head is not None or item.layer is not None:
             raise SurgeryError(f"{site} come after the last layer; leave head and layer out")

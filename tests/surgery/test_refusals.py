@@ -57,6 +57,8 @@ def recording(surgeon: Surgeon) -> RecordedRun:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"site": "hook_z"}, "unknown site 'hook_z'; TransformerLens's point of this name is site='z' here"),
+        ({"site": "blocks.3.hook_resid_post"}, "is site='resid' of the next layer here"),
         ({"site": "nowhere"}, "unknown site 'nowhere'"),
         ({"site": "answers"}, "unknown site 'answers'"),
         ({"site": "resid"}, "has no heads"),
