@@ -17,12 +17,12 @@ TESTED: Mapping[str, tuple[str, str]] = MappingProxyType({"torch": ("2.13", "2.1
 
 def untested(installed: Mapping[str, str]) -> list[str]:
     """A sentence for each package whose minor version is outside of what was tested."""
-    found = []
+    sentences = []
     for name, (first, last) in TESTED.items():
         if not _minor(first) <= _minor(installed[name]) <= _minor(last):
             span = first if first == last else f"{first} to {last}"
-            found.append(f"{name} {installed[name]}, tested: {span}")
-    return found
+            sentences.append(f"{name} {installed[name]}, tested: {span}")
+    return sentences
 
 
 def _minor(text: str) -> tuple[int, ...]:
@@ -33,9 +33,9 @@ def _minor(text: str) -> tuple[int, ...]:
 @cache
 def warn_of_untested() -> None:
     """Warn once in a process."""
-    if found := untested({name: version(name) for name in TESTED}):
+    if sentences := untested({name: version(name) for name in TESTED}):
         warnings.warn(
-            f"{'; '.join(found)}. The self-check of every load decides whether a model runs exactly; for the claims'"
+            f"{'; '.join(sentences)}. The self-check of every load decides whether a model runs exactly; for the claims'"
             " numbers install a tested version",
             stacklevel=3,
         )

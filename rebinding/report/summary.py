@@ -112,7 +112,7 @@ class StoppedClaims:
     @property
     def other_reasons(self) -> tuple[str, ...]:
         """Other reasons under the same gate, as with five boxes instead of three."""
-        return tuple(f"for {count} of the claims: {reason}" for reason, count in self.reasons[1:])
+        return tuple(f"for {count} of the rows: {reason}" for reason, count in self.reasons[1:])
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class StoppedClaims:
     @property
     def count_line(self) -> str:
         """The line that stands for the rows."""
-        line = f"{len(self.ids)} claims: INVALID ({self.gate})"
+        line = f"{len(self.ids)} rows: INVALID ({self.gate})"
         return line if self.has_all_claims else f"{line}: {self._ids_in_words}"
 
     @property
@@ -274,10 +274,10 @@ class ModelSummary:
 
     @property
     def sentence(self) -> str:
-        """'27 of 31 claims replicated, 2 not, 2 inconclusive', and how many do not apply."""
+        """'27 of 31 rows replicated, 2 not, 2 inconclusive', and how many do not apply."""
         counts = Counter(row.verdict for row in self.rows if row.kind != "report")
         not_applicable, reports = counts.pop("NOT APPLICABLE", 0), sum(row.kind == "report" for row in self.rows)
-        parts = [f"{counts['REPLICATED']} of {format_count(counts.total(), 'claim')} replicated"]
+        parts = [f"{counts['REPLICATED']} of {format_count(counts.total(), 'row')} replicated"]
         parts += [f"{counts[name]} {word}" for name, word in WORDS.items() if counts[name]]
         uncounted = [f"{not_applicable} not applicable"] if not_applicable else []
         uncounted += [f"{reports} only reported"] if reports else []
@@ -295,22 +295,22 @@ class ModelSummary:
         if not asserted:
             return "The paper asserts nothing of this model: no verdict is expected, all are reported."
         replicated = sum(row.as_expected for row in asserted)
-        return f"Of {format_count(len(asserted), 'claim')} that the paper makes of this model {replicated} replicated."
+        return f"Of {format_count(len(asserted), 'row')} that the paper asserts of this model {replicated} replicated."
 
     @property
     def luck(self) -> str:
-        """How many claims chance alone would reject, and how many rejections remain after Holm's correction."""
+        """How many rows chance alone would reject, and how many rejections remain after Holm's correction."""
         family = self.family
         if not family.judged:
-            return "No claim was tested."
-        text = f"{format_count(family.judged, 'claim')} tested. If all were true, chance alone would make at most"
+            return "No row was tested."
+        text = f"{format_count(family.judged, 'row')} tested. If all were true, chance alone would make at most"
         text += f" {family.expected_false_alarms:.1f} of them NOT REPLICATED. {len(family.rejected)} came out so"
         surviving = f"; {len(family.surviving)} remain after Holm's correction" if family.rejected else ""
         return f"{text}{surviving}."
 
     @property
     def failure_count(self) -> int:
-        """How many claims failed."""
+        """How many rows failed."""
         return sum(row.verdict in FAILED for row in self.rows)
 
     @property

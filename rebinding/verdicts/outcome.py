@@ -203,7 +203,7 @@ class FamilyOfClaims:
     @property
     def statement(self) -> str:
         """One sentence for the end of a run."""
-        luck = f"{self.judged} claims judged, at most {self.expected_false_alarms:.1f} false alarms expected by luck"
+        luck = f"{self.judged} rows judged, at most {self.expected_false_alarms:.1f} false alarms expected by luck"
         stand = ", ".join(self.surviving) or "none"
         return f"{luck}; {len(self.rejected)} not replicated, surely so after Holm's correction: {stand}"
 

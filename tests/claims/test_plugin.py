@@ -108,7 +108,7 @@ def test_inability_of_a_model_is_reported_once(run: Run, pytester: pytest.Pytest
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(failed=4)
     result.stdout.fnmatch_lines(["* of 24 answers are right, chance is 1/3 * nothing can be judged on this model"])
-    result.stdout.fnmatch_lines(["  4 claims: INVALID (above_chance)"])
+    result.stdout.fnmatch_lines(["  4 rows: INVALID (above_chance)"])
     result.stdout.no_fnmatch_line("*FAILURES*")
     result.stdout.no_fnmatch_line("FAILED *")
     assert (pytester.path / "out.xml").read_text().count("<failure") == 4

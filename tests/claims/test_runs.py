@@ -38,7 +38,7 @@ def test_random_weights_are_invalid_and_fail_the_run(tmp_path: Path) -> None:
     result = run("--model", stand_in, *HERE, "--samples", "20", "--junitxml", str(junit), "--report", str(report))
     assert_ok(result, pytest.ExitCode.TESTS_FAILED)
     count = len(claims())
-    assert f"\n  {count} claims: INVALID (above_chance)\n" in result.stdout
+    assert f"\n  {count} rows: INVALID (above_chance)\n" in result.stdout
     assert result.stdout.count("nothing can be judged on this model") == 1
     assert f"\n{count} failed, " in result.stdout
     assert result.stdout.count("INVALID") == 1

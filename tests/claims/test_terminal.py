@@ -146,7 +146,7 @@ def test_a_row_that_is_judged_alone_says_why() -> None:
 
 def test_a_model_has_a_sentence_and_a_line_for_every_section() -> None:
     first, tracing, binding, last = brief([*rows(30), make_row("tracing.one"), make_row("tracing.two", **NEGATIVE)])
-    assert first.startswith(f"{PLANT}: 31 of 32 claims replicated, 1 not.")
+    assert first.startswith(f"{PLANT}: 31 of 32 rows replicated, 1 not.")
     assert "32 of 32 verdicts are as planted" in first
     assert " ".join(tracing.split()) == "Section 3: where the answer comes from 2: ✓ 1 replicated, ✗ 1 not"
     assert " ".join(binding.split()) == "Section 5: binding IDs in queries and keys 30: ✓ 30 replicated"

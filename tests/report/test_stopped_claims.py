@@ -38,15 +38,15 @@ def test_a_model_that_cannot_do_the_task() -> None:
     (group,) = group_stopped_claims(stop_all_claims())
     assert (group.ids, group.has_all_claims) == (IDS, True)
     assert group.lines[0] == STATEMENT
-    assert group.other_reasons == (f"for 1 of the claims: {REASONS[5]}",)
+    assert group.other_reasons == (f"for 1 of the rows: {REASONS[5]}",)
     assert "--design" in group.advice[0]
     assert group.advice[1].endswith("rebinding prompt --model 'a folder' --answer")
-    assert group.lines[-1] == f"{len(IDS)} claims: INVALID (above_chance)"
+    assert group.lines[-1] == f"{len(IDS)} rows: INVALID (above_chance)"
 
 
 def test_claims_about_several_models_give_no_advice_about_a_model() -> None:
     (group,) = group_stopped_claims([make_stopped(id, model=RUN) for id in ("binding.a", "binding.b")])
-    assert group.lines == (REASONS[3], "2 claims: INVALID (above_chance)")
+    assert group.lines == (REASONS[3], "2 rows: INVALID (above_chance)")
 
 
 def test_a_gate_that_stops_some_claims() -> None:
@@ -55,11 +55,11 @@ def test_a_gate_that_stops_some_claims() -> None:
     many = [make_stopped(f"binding.{n}", "group_present", reason) for n in range(MAX_NAMED)]
     (group,) = group_stopped_claims([make_row("circuit.compact", "a folder"), *many])
     assert group.lines[0] == reason
-    assert group.lines[-1] == f"{MAX_NAMED} claims: INVALID (group_present): binding.0, binding.1, binding.2, binding.3"
+    assert group.lines[-1] == f"{MAX_NAMED} rows: INVALID (group_present): binding.0, binding.1, binding.2, binding.3"
     (group,) = group_stopped_claims(
         [make_row("circuit.compact", "a folder"), *many, make_stopped("roles.b", "group_present", reason)]
     )
-    assert group.lines[-1] == f"{MAX_NAMED + 1} claims: INVALID (group_present): binding {MAX_NAMED}, roles 1"
+    assert group.lines[-1] == f"{MAX_NAMED + 1} rows: INVALID (group_present): binding {MAX_NAMED}, roles 1"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_table_has_one_line_for_all() -> None:
     """Another model keeps its rows, and the columns fit these."""
     lines = list(table(summary_of([*stop_all_claims(), make_row("circuit.compact", "able")]).models))
     assert lines[:2] == ["a folder", f"  {STATEMENT}"]
-    assert [line for line in lines if "INVALID" in line] == [f"  {len(IDS)} claims: INVALID (above_chance)"]
+    assert [line for line in lines if "INVALID" in line] == [f"  {len(IDS)} rows: INVALID (above_chance)"]
     assert [line.split()[0] for line in lines[lines.index("able") :]] == ["able", "claim", "circuit.compact", "able:"]
     assert not any(id in line for line in lines for id in IDS)
 

@@ -106,13 +106,13 @@ def test_squares_are_letters_and_links(tmp_path: Path) -> None:
 def test_the_sentence_at_the_top() -> None:
     verdicts = ["REPLICATED"] * 27 + ["NOT REPLICATED"] * 2 + ["INCONCLUSIVE"] * 2
     claims = [make_row(f"roles.{number}", verdict=verdict) for number, verdict in enumerate(verdicts)]
-    assert model_of(claims).sentence == "27 of 31 claims replicated, 2 not, 2 inconclusive."
+    assert model_of(claims).sentence == "27 of 31 rows replicated, 2 not, 2 inconclusive."
     more = [*claims, make_row("a", verdict="NOT APPLICABLE"), make_row("b", kind="report")]
     assert (
         model_of(more).sentence
-        == "27 of 31 claims replicated, 2 not, 2 inconclusive (1 not applicable and 1 only reported besides)."
+        == "27 of 31 rows replicated, 2 not, 2 inconclusive (1 not applicable and 1 only reported besides)."
     )
-    assert model_of(claims[:1]).sentence == "1 of 1 claim replicated."
+    assert model_of(claims[:1]).sentence == "1 of 1 row replicated."
 
 
 def test_failures_are_grouped_by_reason() -> None:

@@ -105,7 +105,7 @@ def test_expected_false_alarms_count_judged_claims_only() -> None:
     run = family(verdicts)
     assert (run.judged, run.expected_false_alarms) == (40, pytest.approx(2.0))
     assert "at most 2.0 false alarms" in run.statement
-    assert family({}).statement.startswith("0 claims judged")
+    assert family({}).statement.startswith("0 rows judged")
 
 
 def test_holm_keeps_the_sure_rejection_and_drops_the_lucky_one() -> None:
