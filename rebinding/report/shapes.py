@@ -18,6 +18,8 @@ WIDTH, HEIGHT = 200.0, 48.0
 PADDING = 0.06
 """The free share of the width on each side."""
 BINS = 24
+FEW = 100
+"""Up to this many numbers have a stroke of their own below the histogram."""
 TICKS = 4
 """The largest number of steps between the numbers of an axis."""
 
@@ -56,9 +58,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Histogram:
-    """The histogram of the numbers behind an estimate, as one path; `mean` is the position of the estimate."""
+    """The histogram of the numbers behind an estimate, as one path; `mean` is the position of the estimate. `ticks` has
+    a stroke for each number, where they are few."""
 
     path: str
+    ticks: str
     mean: float
     left_label: str
     right_label: str
@@ -142,9 +146,12 @@ def histogram(sample: Sequence[float]) -> Histogram | None:
         for bin_number, count in enumerate(counts)
         if count
     ]
-    mean = WIDTH * (values.mean() - edges[0]) / (edges[-1] - edges[0])
+    places = WIDTH * (values - edges[0]) / (edges[-1] - edges[0])
+    mean = places.mean()
+    ticks = [f"M{place:.1f} {HEIGHT + 1:g}v4" for place in sorted(places)] if values.size <= FEW else []
     return Histogram(
         "".join(bars),
+        "".join(ticks),
         round(float(mean), 1),
         format_number(edges[0]),
         format_number(edges[-1]),

@@ -285,6 +285,10 @@ def test_a_distribution_has_all_its_numbers() -> None:
     assert shape.path.count("M") == 2
     assert (shape.units, shape.largest_count, shape.left_label, shape.right_label) == (4, 3, "0", "1")
     assert shape.mean == pytest.approx(50)  # a quarter of the width of 200
+    assert shape.ticks == "M0.0 49v4" * 3 + "M200.0 49v4"
+    many = histogram([float(number) for number in range(101)])
+    assert many
+    assert many.ticks == ""
     assert histogram([2.0, 2.0]) is None
     assert histogram([]) is None
 
