@@ -35,7 +35,7 @@ def warn_of_untested() -> None:
     """Warn once in a process."""
     if sentences := untested({name: version(name) for name in TESTED}):
         warnings.warn(
-            f"{'; '.join(sentences)}. The self-check of every load decides whether a model runs exactly; for the numbers"
-            " of the claims install a tested version",
+            f"{'; '.join(sentences)}. The self-check of every load decides whether a model runs exactly; for the"
+            " numbers of the claims install a tested version",
             stacklevel=3,
         )

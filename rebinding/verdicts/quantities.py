@@ -72,15 +72,15 @@ def format_interval(low: float | None, high: float | None) -> str:
 
 
 def format_quantity(quantity: Quantity) -> str:
-    """`circuit 0.95 of prompts [0.9, 0.98]`."""
-    low, high = (None if end is None else round(end, DECIMALS) for end in (quantity.low, quantity.high))
+    """`circuit 0.95 of prompts [0.9, 0.98]`; adding zero makes -0 a 0."""
+    low, high = (None if end is None else round(end, DECIMALS) + 0.0 for end in (quantity.low, quantity.high))
     number = f"{format_mean(quantity)} {UNITS.get(quantity.metric, '')}".rstrip()
     return f"{number} {format_interval(low, high)}".rstrip()
 
 
 def format_mean(quantity: Quantity) -> str:
     """`circuit 0.95`."""
-    return f"{quantity.name} {format_number(round(quantity.mean, DECIMALS) + 0.0)}"  # adding zero: no -0
+    return f"{quantity.name} {format_number(round(quantity.mean, DECIMALS) + 0.0)}"
 
 
 def format_p_value(value: float) -> str:

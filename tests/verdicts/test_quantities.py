@@ -50,6 +50,7 @@ def test_a_failed_gate_and_numbers_that_are_not_finite_have_no_quantities() -> N
 def test_numbers_are_written_in_one_way() -> None:
     quantity = Quantity("circuit", "accuracy", 0.9512345, 0.9, 0.98, 60)
     assert format_quantity(quantity) == "circuit 0.951 of prompts [0.9, 0.98]"
+    assert format_quantity(Quantity("C", "dlogit", -5.3e-9, -1e-8, 1e-8, 60)) == "C 0 logits [0, 0]"
     assert format_mean(Quantity("C", "dlogit", -5.3e-9, None, None, 60)) == "C 0"
     assert format_quantity(Quantity("both", "dR", -0.009, -0.01, -0.008, 60)) == "both −0.009 dR [−0.01, −0.008]"
     assert format_number(-8.55) == "−8.55"
