@@ -150,7 +150,10 @@ def numbers(cells: list[str]) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("selection", "at_least"),
-    [("boxes_emerge_after_swap and not five and not controlled", 1), ("roles or binding or chain or full_model", 41)],
+    [
+        ("boxes_emerge_after_swap and not five and not controlled", 1),
+        ("(roles or binding or chain or full_model) and not near_full", 41),
+    ],
     ids=["a map", "discovery, roles and binding"],
 )
 def test_claims_on_a_server_have_the_verdicts_that_they_have_here(
