@@ -1,6 +1,7 @@
 """The versions of torch and transformers with which the surgeon was tested; others load with a warning.
 
-The surgeon reads internals of both. The self-check at every load holds any version; these were run (tox -e transformers-522,transformers-524).
+The surgeon reads internals of both. The self-check at every load holds any version; those of `TESTED` were run
+(`tox -e transformers-522,transformers-524`).
 """
 
 from __future__ import annotations
