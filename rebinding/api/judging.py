@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rebinding.models.loaded_model import IN_MEMORY, fingerprint
+from rebinding.models.errors import ModelError
+from rebinding.models.loaded_model import fingerprint
+from rebinding.models.names import origin
 
 if TYPE_CHECKING:
     from rebinding.api.model import Model
@@ -98,18 +100,26 @@ def time_of(path: Path) -> int | None:
 
 def _announce(models: Sequence[Model], options: Sequence[str]) -> list[str]:
     """The options that hold the process to models in memory: their dtype, unless it is given, and fingerprints."""
-    nameless = [model.name for model in models if model.name.endswith(IN_MEMORY)]
-    if nameless:
-        raise JudgeError(
-            f"{nameless[0]} cannot be loaded by name in the process that judges: save it and its tokenizer with"
-            " save_pretrained(FOLDER) and judge FOLDER, or wrap it with name= the folder or Hub id that it came from"
-        )
+    for model in models:
+        if model.loaded.in_memory:
+            _check_name(model.name)
     announced = [f"--fingerprint={model.name}={fingerprint(model.loaded.model, model.tokenizer)}" for model in models]
     dtypes = {model.loaded.dtype for model in models}
     if len(dtypes) > 1:
         raise ValueError(f"models of several dtypes ({', '.join(sorted(dtypes))}); judge those of each in a call")
     is_given = any(option.partition("=")[0] == "--dtype" for option in options)
     return announced if is_given or not dtypes else [*announced, f"--dtype={dtypes.pop()}"]
+
+
+def _check_name(name: str) -> None:
+    """Refuse a wrapped model whose name says nothing to the process that judges."""
+    try:
+        origin(name)
+    except ModelError as error:
+        raise JudgeError(
+            f"{name} cannot be loaded by name in the process that judges: save it and its tokenizer with"
+            " save_pretrained(FOLDER) and judge FOLDER, or wrap it with name= the folder or Hub id that it came from"
+        ) from error
 
 
 def read_verdicts(path: Path, *, as_expected: bool) -> Verdicts:

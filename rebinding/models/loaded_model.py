@@ -193,7 +193,7 @@ def wrap(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, name: str | None = None, form: Form | None = None
 ) -> LoadedModel:
     """Check a model in memory, on its device and in its dtype, and leave it as it was found, also after an error."""
-    name = name or f"{type(model).__name__}{IN_MEMORY}"
+    name = name or f"{type(model).__name__} in memory"
     _check_wrappable(name, model, tokenizer)
     precision = _dtype_of(name, model)
     _check_form(form)
@@ -207,10 +207,6 @@ def wrap(
         name=name, loader=lambda: model, tokenizer=tokenizer, form=chat, anatomy=anatomy, dtype=precision,
         device=token_device(model), in_memory=True,
     )  # fmt: skip
-
-
-IN_MEMORY = " in memory"
-"""The end of the name of a wrapped model that was given none."""
 
 
 def _check_wrappable(name: str, model: Any, tokenizer: Any) -> None:

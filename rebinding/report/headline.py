@@ -78,12 +78,6 @@ class HeadlineTable:
     answers: tuple[Answer, ...]
 
     @property
-    def procedures(self) -> tuple[str, ...]:
-        """The procedures under which any claim was judged."""
-        used = {line.procedure for row in self.rows for cell in row.cells for line in cell.procedures}
-        return tuple(name for name in ("published", "controlled") if name in used)
-
-    @property
     def excludes(self) -> bool:
         """Whether claims 3 and 4 are both there, of which a model can show one at most."""
         return {3, 4} <= {row.headline.number for row in self.rows}

@@ -142,9 +142,9 @@ def _figures(
     """The figures of a section that some model has evidence for, on these models."""
     for spec in (spec for spec in FIGURES if spec.section == section.key):
         of_models = (pictures[spec.key, model.name] for model in run.models)
-        drawn = tuple(picture for picture in of_models if picture.svg is not None)
-        if drawn:
-            yield spec, drawn
+        with_evidence = tuple(picture for picture in of_models if picture.svg is not None)
+        if with_evidence:
+            yield spec, with_evidence
 
 
 def _missing(section: Section, run: ReportedRun, pictures: Pictures) -> Iterator[str]:

@@ -45,13 +45,14 @@ def test_it_is_the_model_that_load_gives() -> None:
     plant.model.set_attn_implementation("sdpa")
     wrapped, loaded = rebinding.wrap(plant.model, plant.tokenizer), rebinding.load("planted:pointer")
     design = rebinding.design("published", loaded)
-    edit, read = Edit("z", 0.0, head=loaded.heads[5], at="readout"), Read("answers")
+    edit, read = Edit("z", 0.0, head=(5, 5), at="readout"), Read("answers")  # a head of group B, without which it errs
     values = []
     for model in (wrapped, loaded):
         recording = model.record(model.stories(design, 3))
-        values.append((recording.read(read)[0], recording.run(edit, read, allow_noop=True)[0]))
+        values.append((recording.read(read)[0], recording.run(edit, read)[0]))
     for own, other in zip(*values, strict=True):
-        assert torch.equal(own, other)  # the same weights and the same operations
+        assert torch.allclose(own, other, rtol=0, atol=1e-4)  # logits up to 30: ten roundings of float32 are 2e-5
+    assert float((values[0][0] - values[0][1]).abs().max()) > 1
     assert wrapped.loaded.fingerprint == loaded.loaded.fingerprint
     assert (wrapped.heads, wrapped.loaded.dtype) == (loaded.heads, loaded.loaded.dtype)
     assert attention_of(plant.model) == "sdpa"

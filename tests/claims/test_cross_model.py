@@ -170,8 +170,8 @@ def test_cross_model_row_is_in_the_table_and_can_fail_the_run(expected: str, mon
 
 
 def test_the_report_has_it_beside_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In `claims.json` after the models, and on the page under a heading of its own; with the command of the run, in
-    which no folder of this machine is named, and its day."""
+    """In `claims.json` after the models, and on the page under a heading of its own; with the command of the run,
+    its folder written from the current one, and its day."""
     monkeypatch.chdir(tmp_path)
     arguments = ("claims", "--report", str(tmp_path / "out"))
     config: Any = SimpleNamespace(stash=pytest.Stash(), invocation_params=SimpleNamespace(args=arguments))

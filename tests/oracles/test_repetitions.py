@@ -37,7 +37,7 @@ def test_repetitions_share_no_prompt(tmp_path: Path) -> None:
         verdict for case, study in zip(cases, studies, strict=True) for verdict in judge_rows(case, study, DOMINANCE)
     ]
     requests = [[request for request in study.log.evidence if request.KIND.name == "binding"] for study in studies]
-    judged = [{number for request in asked for number in request.prompts.ids} for asked in requests]
+    judged = [{number for request in of_run for number in request.prompts.ids} for of_run in requests]
     assert [bool(ids) for ids in judged] == [True, True]
     assert not judged[0] & judged[1]
     assert {key: dict(count) for key, count in counts(verdicts).items()} == {

@@ -14,7 +14,16 @@ from matplotlib.figure import Figure
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.request import BINDING
 from rebinding.experiments.binding.summary import CASE, ReadoutKinds, When, by_unit, masses, per_example, per_head
-from rebinding.report.figures.figure import LETTERING, OKABE_ITO, FigureSpec, cut_label, interval_of, readable, shows
+from rebinding.report.figures.figure import (
+    LETTERING,
+    OKABE_ITO,
+    FigureSpec,
+    cut_label,
+    draw_interval,
+    interval_of,
+    readable,
+    shows,
+)
 from rebinding.report.folder import ReportedModel
 
 MAIN = ("q", "k_both", "qk")
@@ -74,10 +83,8 @@ def attention_figure(evidence: Evidence, conditions: Sequence[str] = MAIN) -> Fi
             values = mass[np.arange(len(chosen)), chosen[slot].to_numpy()]
             table = chosen[[*CASE, "layer", "head"]].assign(mass=values)
             for line, (_, of_head) in enumerate(table.groupby(["layer", "head"])):
-                interval = interval_of(by_unit(of_head, "mass"), share=True)
-                ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
                 label = f"slot {slot}" if line == 0 else None
-                axes.errorbar(interval.mean, line, xerr=ends, fmt=marker, color=colour, capsize=2, label=label)
+                draw_interval(axes, interval_of(by_unit(of_head, "mass"), share=True), line, colour, label, marker)
         axes.set_title(title)
         axes.set_xlim(0, 1)
     panels[0].set_yticks(range(len(heads)), heads)
@@ -176,9 +183,7 @@ def dot(axes: Axes, table: pd.DataFrame, measure: str, line: float, colour: str,
     draws = table.groupby("draw")[measure].mean().to_numpy()
     if len(draws) > 1:
         axes.plot(draws, np.full(len(draws), line), ".", color=colour, alpha=0.3)
-    interval = interval_of(by_unit(table, measure), share=measure == "switch")
-    ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
-    axes.errorbar(interval.mean, line, xerr=ends, fmt="o", color=colour, capsize=2, label=label)
+    draw_interval(axes, interval_of(by_unit(table, measure), share=measure == "switch"), line, colour, label)
 
 
 FIGURES: tuple[FigureSpec, ...] = (

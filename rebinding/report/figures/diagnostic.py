@@ -14,7 +14,15 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.request import Facet
 from rebinding.experiments.tracing.request import DIAGNOSTIC
 from rebinding.experiments.tracing.summary import margin_change
-from rebinding.report.figures.figure import LETTERING, SITE_COLOURS, FigureSpec, interval_of, readable, shows
+from rebinding.report.figures.figure import (
+    LETTERING,
+    SITE_COLOURS,
+    FigureSpec,
+    draw_interval,
+    interval_of,
+    readable,
+    shows,
+)
 from rebinding.report.folder import ReportedModel
 
 
@@ -98,10 +106,8 @@ def places_figure(panels: Mapping[str, Evidence]) -> Figure:
         for offset, (place, colour) in zip((-0.12, 0.12), SITE_COLOURS.items(), strict=True):
             changes = margin_change(evidence, place, "every_layer")  # (prompt, question)
             for line, question in enumerate(changes):
-                interval = interval_of(changes[question].to_numpy())
-                ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
                 label = readable(place) if line == 0 else None
-                axes.errorbar(interval.mean, line + offset, xerr=ends, fmt="o", color=colour, capsize=2, label=label)
+                draw_interval(axes, interval_of(changes[question].to_numpy()), line + offset, colour, label)
         axes.axvline(0, color="grey", linewidth=0.8)
         axes.set_yticks(range(changes.shape[1]), [f"{question} box" for question in changes])
         axes.set_title(f"{procedure}, N = {len(changes)} prompts")

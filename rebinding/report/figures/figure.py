@@ -22,6 +22,7 @@ from rebinding.report.folder import ReportedModel, has_facets
 from rebinding.verdicts import quantities
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -156,3 +157,11 @@ def interval_of(values: npt.NDArray[np.generic], *, share: bool = False) -> Inte
     """The mean of numbers by (prompt,) or (draw, prompt), with the interval of the rows (`quantities.py`)."""
     measurement, low, high = quantities.interval_of(values, share=share)
     return Interval(float(measurement.mean), low, high)
+
+
+def draw_interval(
+    axes: Axes, interval: Interval, line: float, colour: str, label: str | None = None, marker: str = "o"
+) -> None:
+    """Draw a mean with its interval on a line of horizontal axes."""
+    ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
+    axes.errorbar(interval.mean, line, xerr=ends, fmt=marker, color=colour, capsize=2, label=label)

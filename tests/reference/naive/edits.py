@@ -72,8 +72,10 @@ def logits_of_changed_receivers(
     for (layer, head), own in receivers:
         token, span = own if component == "q" else at, plain.span(head)
         received = plain.run([(clean, send)], [(component, layer)]).values[component, layer][0, token, span]
-        heard = plain.run([(clean, [Put(component, layer, token, received, head)])], [("z", layer)]).values["z", layer]
-        change = heard[0, own, span] - head_value(plain, "z", clean, (layer, head), own)
+        z_after = plain.run([(clean, [Put(component, layer, token, received, head)])], [("z", layer)]).values[
+            "z", layer
+        ]
+        change = z_after[0, own, span] - head_value(plain, "z", clean, (layer, head), own)
         puts.append(Put("z", layer, own, change, head, add=True))
     return plain.run([(clean, puts)]).logits[0]
 
