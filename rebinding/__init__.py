@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rebinding.api.model import wrap as wrap
     from rebinding.api.patching import patch_paths as patch_paths
     from rebinding.api.patching import trace as trace
+    from rebinding.api.plots import plot_attention as plot_attention
+    from rebinding.api.plots import plot_graph as plot_graph
+    from rebinding.api.plots import plot_heads as plot_heads
+    from rebinding.api.plots import plot_trace as plot_trace
     from rebinding.api.prompts import Pairs as Pairs
     from rebinding.api.prompts import Prompts as Prompts
     from rebinding.api.recording import Recording as Recording
@@ -59,6 +63,10 @@ _MODULES = {
     "judge": "api.judging",
     "load": "api.model",
     "patch_paths": "api.patching",
+    "plot_attention": "api.plots",
+    "plot_graph": "api.plots",
+    "plot_heads": "api.plots",
+    "plot_trace": "api.plots",
     "trace": "api.patching",
     "wrap": "api.model",
 }
@@ -85,6 +93,10 @@ __all__ = [
     "judge",
     "load",
     "patch_paths",
+    "plot_attention",
+    "plot_graph",
+    "plot_heads",
+    "plot_trace",
     "trace",
     "wrap",
 ]

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import pandas as pd
 import torch
 
 from rebinding.api.model import Model
-from rebinding.api.patching import noise_pairs
+from rebinding.api.patching import checked_heads, noise_pairs
 from rebinding.api.prompts import Pairs, Prompts
 from rebinding.experiments.ablation import evaluate as evaluate_circuits
 from rebinding.experiments.ablation import mean_z
 from rebinding.experiments.paths.measure import discover as discover_by_stages
 from rebinding.experiments.paths.request import PAPER
-from rebinding.experiments.random_draws import draw_circuits
+from rebinding.experiments.random_draws import Match, draw_circuits
 from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.search.pairs import SearchPairs, first_changes
 from rebinding.experiments.search.request import Screen, SearchSettings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.experiments.tokens import Answers, full_model
-from rebinding.paper.circuit import Circuit
+from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery.calling import hold
-from rebinding.surgery.sites import SurgeryError, check_word
-from rebinding.task.prompts import PromptError
+from rebinding.surgery.sites import Head, SurgeryError, check_word
+from rebinding.task.prompts import PromptError, TokenizedPrompt
 from rebinding.task.text import ANSWER_ROLE, FUNCTIONS, names_by_function, names_by_place
 
 FEWEST = 4
 """Pairs of a search; with fewer no effect is significant."""
 DRAWS = 20
+EVERYWHERE = "every token"
+"""The role of heads that are in a circuit at all tokens."""
 """Random circuits that an evaluation compares with."""
 
 
@@ -135,14 +137,22 @@ def _search(
 
 
 def evaluate(
-    model: Model, circuit: Circuit | Graph, prompts: Prompts, *, means: Prompts | None = None, draws: int = DRAWS
+    model: Model,
+    circuit: Circuit | Graph | Sequence[Head],
+    prompts: Prompts,
+    *,
+    means: Prompts | None = None,
+    draws: int = DRAWS,
+    match: Match = "role_and_layer",
 ) -> Evaluation:
     """Evaluate a circuit alone: every other head, at every token, gets its mean over the prompts `means`.
 
-    Means are token by token, so both sets of prompts have one length. By default they are over `prompts` themselves;
-    take prompts whose answers are balanced over positions, or the means carry a part of the answer.
+    A list of heads is a circuit of these heads at all tokens. Means are token by token, so both sets of prompts have
+    one length. By default they are over `prompts` themselves; take prompts whose answers are balanced over positions,
+    or the means carry a part of the answer. The `draws` random circuits have as many other heads at each position of
+    each layer; with `match="role"` at each position, which layers with few other heads need.
     """
-    circuit = circuit.circuit() if isinstance(circuit, Graph) else circuit
+    check_word("match", match, get_args(Match))
     averaged = prompts if means is None else means
     if averaged.length != prompts.length:
         raise PromptError(f"means are token by token: over prompts of {averaged.length} tokens, for {prompts.length}")
@@ -150,22 +160,44 @@ def evaluate(
         raise PromptError(
             "the means would be the values of one prompt, not an ablation; give means over several prompts"
         )
+    table, tokenized = prompts.candidates(2), list(prompts.tokenized)
+    if isinstance(circuit, Graph):
+        circuit = circuit.circuit()
+    is_everywhere = not isinstance(circuit, Circuit)
+    if not isinstance(circuit, Circuit):
+        circuit = Circuit(tuple(CircuitHead("", *head, EVERYWHERE) for head in checked_heads(circuit, model)))
     circuit.check(model.anatomy.n_layers, model.anatomy.n_heads)
-    for role in dict.fromkeys(head.role for head in circuit.heads):
+    for role in dict.fromkeys(head.role for head in circuit.heads if not is_everywhere):
         prompts.at(role)  # raises where a prompt lacks it
-    table = prompts.candidates(2)
-    answers = Answers(table[:, :, None], torch.zeros(len(prompts), dtype=torch.long))
-    ids, tokenized = range(len(prompts)), list(prompts.tokenized)
     sets = {"circuit": circuit}
     if draws:
-        random_circuits = draw_circuits(circuit, model.anatomy.heads, draws=draws, match="role_and_layer", exclude=True)
+        random_circuits = draw_circuits(circuit, model.anatomy.heads, draws=draws, match=match, exclude=True)
         sets |= {f"random {number}": other for number, other in enumerate(random_circuits)}
+    if is_everywhere:
+        sets = {name: at_all_tokens(heads, prompts.length) for name, heads in sets.items()}
+        tokenized = [with_token_roles(prompt) for prompt in tokenized]
+    answers = Answers(table[:, :, None], torch.zeros(len(prompts), dtype=torch.long))
+    ids = range(len(prompts))
     averages = mean_z(model.surgeon, list(averaged.tokenized))
     ablated = evaluate_circuits(model.surgeon, tokenized, answers, ids, sets, averages, mean_set="own").rows
     rows = pd.concat([full_model(model.surgeon, tokenized, answers, ids).rows, ablated], ignore_index=True)
     hits = rows.groupby("circuit", sort=False)["hit"].mean()
     random = tuple(float(hits[name]) for name in sets if name != "circuit")
     return Evaluation(float(hits["full model"]), float(hits["circuit"]), random, rows)
+
+
+def at_all_tokens(circuit: Circuit, length: int) -> Circuit:
+    """The heads of a circuit at each token of prompts of one length, by the names of `with_token_roles`."""
+    tokens = range(length)
+    return Circuit(
+        tuple(CircuitHead(head.group, head.layer, head.head, f"token {at}") for head in circuit.heads for at in tokens)
+    )
+
+
+def with_token_roles(prompt: TokenizedPrompt) -> TokenizedPrompt:
+    """A prompt whose tokens have their numbers as names too."""
+    numbers = {f"token {at}": at for at in range(len(prompt))}
+    return TokenizedPrompt(prompt.text, prompt.ids, {**prompt.roles, **numbers}, prompt.tokenizer)
 
 
 def search_pairs(pairs: Pairs) -> SearchPairs:

@@ -21,10 +21,12 @@ from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.search.measure import search_pairs, story_answers
 from rebinding.experiments.search.request import NOISE
 from rebinding.models.devices import Device
+from rebinding.models.dtypes import default_dtype
 from rebinding.models.errors import UnknownName
 from rebinding.models.loaded_model import LoadedModel, owner_of
 from rebinding.models.loaded_model import load as load_model
 from rebinding.models.loaded_model import wrap as wrap_model
+from rebinding.models.names import origin
 from rebinding.paper import circuit as circuits
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
@@ -171,15 +173,17 @@ def check_length(model: PreTrainedModel, length: int) -> None:
 def load(
     name: str | os.PathLike[str],
     *,
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype | None = None,
     device: Device | torch.device = "auto",
     form: Form | None = None,
     revision: str | None = None,
 ) -> Model:
     """Load a model by name and check it: `planted:pointer`, a folder, a Hub id, or one of the paper's models.
 
-    `device="auto"` uses the GPUs that are there. `form` is how stories are put into a chat. A model that cannot be
-    loaded, or that the surgeon would not run exactly, raises a `ModelError` that says what to do.
+    Without `dtype` it is loaded as commands and claims load it: as published for the paper's models, in bfloat16 for
+    others on the Hub, as saved for folders, else in float32. `device="auto"` uses the GPUs that are there. `form` is
+    how stories are put into a chat. A model that cannot be loaded, or that the surgeon would not run exactly, raises a
+    `ModelError` that says what to do.
     """
     if not isinstance(name, (str, os.PathLike)):
         raise UnknownName(
@@ -187,7 +191,8 @@ def load(
             " rebinding.wrap(model, tokenizer)"
         )
     name = os.fspath(name)
-    precision, place = str(dtype).removeprefix("torch."), str(device) if isinstance(device, torch.device) else device
+    precision = default_dtype(origin(name, revision=revision)) if dtype is None else str(dtype).removeprefix("torch.")
+    place = str(device) if isinstance(device, torch.device) else device
     return Model(load_model(name, dtype=precision, device=place, form=form, revision=revision))
 
 

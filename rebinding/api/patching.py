@@ -51,9 +51,9 @@ def patch_paths(
     parts = (receivers is not None, component is not None, receivers_at is not None)
     if any(parts) and not all(parts):
         raise SurgeryError("receivers, component and receivers_at go together; leave all three out to reach the logits")
-    senders = model.heads if senders is None else _checked_heads(senders, model)
+    senders = model.heads if senders is None else checked_heads(senders, model)
     if receivers is not None:
-        receivers = _checked_heads(receivers, model)
+        receivers = checked_heads(receivers, model)
         check_word("scope", scope, SCOPES)
         check_word("component", str(component), get_args(Component))
         senders = _below(senders, receivers, model)
@@ -122,7 +122,7 @@ def _tokens(pairs: Pairs, at: Sequence[Position]) -> list[int]:
     return sorted(set(places[0].tolist()))
 
 
-def _checked_heads(heads: Heads, model: Model) -> list[Head]:
+def checked_heads(heads: Heads, model: Model) -> list[Head]:
     """Heads as pairs of integers; one that does not exist is refused."""
     heads_by_layer(model.anatomy, heads, "z", None)
     return [(layer, head) for layer, head in head_table(heads)[0].tolist()]

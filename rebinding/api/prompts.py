@@ -66,6 +66,17 @@ class Prompts:
         strata = tuple(self.strata[number] for number in chosen) if self.strata else ()
         return Prompts(tuple(self.tokenized[number] for number in chosen), answers, strata)
 
+    def __add__(self, other: Prompts) -> Prompts:
+        """Both sets of prompts in one, which have equally many tokens, and equally many answers each."""
+        if not isinstance(other, Prompts):
+            return NotImplemented
+        counts = [None if side.answers is None else side.answers.shape[1] for side in (self, other)]
+        if counts[0] != counts[1]:
+            raise PromptError(f"prompts with {counts[0]} and {counts[1]} answers each; give both equally many")
+        answers = None if self.answers is None or other.answers is None else torch.cat([self.answers, other.answers])
+        strata = self.strata + other.strata if self.strata and other.strata else ()
+        return Prompts(self.tokenized + other.tokenized, answers, strata)
+
     @property
     def tokens(self) -> Tensor:
         """Token ids (prompt, token)."""
@@ -173,6 +184,17 @@ class Pairs:
         """Some of the pairs, or one: by number, slice, list of numbers or mask."""
         chosen = numbers_of(part, len(self))
         return Pairs(self.clean[chosen], self.noise[chosen], None if self.match is None else self.match[chosen])
+
+    def __add__(self, other: Pairs) -> Pairs:
+        """Both sets of pairs in one."""
+        if not isinstance(other, Pairs):
+            return NotImplemented
+        sides = self.clean + other.clean, self.noise + other.noise
+        if self.match is None and other.match is None:
+            return Pairs(*sides)
+        same = torch.arange(self.clean.length)  # (token,)
+        matches = [same.expand(len(one), -1) if one.match is None else one.match for one in (self, other)]
+        return Pairs(*sides, torch.cat(matches))
 
     def having(self, *positions: Position) -> Pairs:
         """The pairs of which both prompts have all these positions."""

@@ -7,7 +7,7 @@ another recording, edits of one run of which only one would act, and keys that a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -130,6 +130,8 @@ class Recording:
         table, head = self.table(edit), None if edit.head is None else head_table(edit.head)
         if isinstance(edit.value, Recording):
             value = edit.value._value_for(edit, self)
+        elif callable(edit.value):
+            value = self._changed_by(edit.value, edit)
         else:
             value = with_all_axes(to_tensor(edit.value), edit, ("width",))
             _check_finite(value, edit.site)
@@ -144,6 +146,19 @@ class Recording:
             )
             for part in split_edit(self.model.anatomy, edit, self.prompts.length)
         ]
+
+    def _changed_by(self, function: Callable[[Tensor], Tensor], edit: Edit) -> Tensor:
+        """What a function makes of the unedited values at the site of an edit: (prompt, head, position, width)."""
+        own = self._value_for(edit, self)
+        value = function(own)
+        if not isinstance(value, Tensor) or value.shape != own.shape:
+            made = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise SurgeryError(
+                f"the function of an edit gets the unedited values at {edit.site!r}, {tuple(own.shape)}, and returns a"
+                f" tensor of the same shape; got {made}"
+            )
+        _check_finite(value, edit.site)
+        return value
 
     def _value_for(self, edit: Edit, target: Recording) -> Tensor:
         """What this recording has at the site of an edit of another recording: (prompt, head, position, width)."""
@@ -189,6 +204,12 @@ def _places_of(item: Edit | Read, recording: Recording) -> set[EditedPlace]:
 
 def _check_entry(edits: Sequence[Edit], reads: Sequence[Read], recording: Recording) -> None:
     """Refuse edits of one run of which only one acts, and reads of keys or values that do not show them."""
+    functions = [edit for edit in edits if callable(edit.value) and not isinstance(edit.value, Recording)]
+    if functions and len(edits) > 1:
+        raise SurgeryError(
+            f"an edit of {functions[0].site!r} by a function stands beside other edits: it is made of unedited values,"
+            " whatever the others change. Run it alone, or give the value that it should have as a tensor"
+        )
     places = [_places_of(edit, recording) for edit in edits] if len(edits) > 1 or _reads_copies(reads) else []
     for number, edit in enumerate(edits if len(edits) > 1 else ()):
         for other, written in zip(edits[:number], places[:number], strict=True):

@@ -73,6 +73,7 @@ def _draw(sizes: Mapping[tuple[str, int | None], int], free: Sequence[Head], gen
     for (role, only), count in sizes.items():
         pool = [head for head in free if only is None or head[0] == only]
         if len(pool) < count:
-            raise CircuitError(f"{count} random heads are wanted at {role}, layer {only}; only {len(pool)} are left")
+            where, hint = ("", "") if only is None else (f", layer {only}", "; match='role' draws from all layers")
+            raise CircuitError(f"{count} random heads are wanted at {role}{where}; only {len(pool)} are left{hint}")
         heads += [CircuitHead(f"random {role}", *head, role) for head in generator.sample(pool, count)]
     return Circuit(tuple(dict.fromkeys(heads)))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
-from rebinding.models import ALIASES, ModelError, Origin, origin
-from rebinding.models.devices import DTYPES, Dtype
-from rebinding.models.names import family_of, of_base
-from rebinding.paper.numbers import checkpoint
+from rebinding.models import ALIASES, Origin, origin
+from rebinding.models.devices import Dtype
+from rebinding.models.dtypes import default_dtype, fits_the_paper
+from rebinding.models.names import family_of
 from rebinding.planted import ARCHITECTURES, MECHANISMS, VARIANTS, Specification, parse
 from rebinding.planted.truth import truth_of
 
@@ -46,49 +43,17 @@ class ModelSpec:
     @property
     def shape_fits(self) -> bool:
         """Whether the model has the layers and heads of the paper's model (taken as true of models on the Hub)."""
-        if self.alias is None or self.origin.kind != "folder":
-            return self.alias is not None
-        paper = checkpoint(self.alias)
-        config = self._config()
-        text = config.get("text_config", config)
-        return isinstance(text, dict) and (text.get("num_hidden_layers"), text.get("num_attention_heads")) == (
-            paper.layers,
-            paper.heads,
-        )
+        return fits_the_paper(self.origin)
 
     @property
     def dtype(self) -> Dtype:
-        """The default dtype: float32 for plants, the published one for the paper's models, a folder's saved one."""
-        if self.plant is not None:
-            return "float32"
-        if self.origin.kind in ("gguf", "learned"):
-            return "float32"  # as they come out of their quantisation, or were trained
-        if self.origin.kind == "adapter":
-            return self._base_dtype()
-        if self.origin.kind != "folder" or self.shape_fits:
-            return self.origin.alias.dtype if self.origin.alias else "bfloat16"
-        config = self._config()
-        saved = config.get("dtype") or config.get("torch_dtype")
-        return saved if saved in DTYPES else "float32"
+        """The dtype in which it is judged where none is given."""
+        return default_dtype(self.origin)
 
     @property
     def fixed_dtype(self) -> bool:
         """Whether another dtype makes it another model: a plant's truth and the paper's numbers hold for one dtype."""
         return self.plant is not None or (self.alias is not None and self.shape_fits)
-
-    def _base_dtype(self) -> Dtype:
-        try:
-            return ModelSpec(self.name, of_base(self.origin)).dtype
-        except ModelError:
-            return "float32"  # loading raises the error
-
-    def _config(self) -> dict[str, Any]:
-        """The folder's configuration; empty if it cannot be read (loading the model raises the error)."""
-        try:
-            config = json.loads((Path(self.origin.target) / "config.json").read_text())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return config if isinstance(config, dict) else {}
 
     def judged_on(self, claim: str) -> bool:
         """Whether a claim is judged on this model; a plant's variant is judged on the claims it is made for."""

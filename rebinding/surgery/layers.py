@@ -188,8 +188,8 @@ def to_tensor(value: Any) -> Tensor:
         return torch.as_tensor(value, dtype=torch.float32)
     except (TypeError, ValueError, RuntimeError):
         raise SurgeryError(
-            f"value must be a number or a tensor (in runs of a rebinding.Recording, also a Recording); got a "
-            f"{type(value).__name__}"
+            "value must be a number or a tensor, or, in runs of a rebinding.Recording, a Recording or a function; got a"
+            f" {type(value).__name__}"
         ) from None
 
 

@@ -261,10 +261,12 @@ class Edit:
 
     `value` is a number, a tensor in the shape that `Read` returns for the same `head` and `at` (or one that broadcasts
     to it), or a `rebinding.Recording`: then each prompt gets what this site has there in the recorded prompt of the
-    same number. A number for `scores` or `pattern` goes to the keys that the query can see. `scope` is needed at `k`
-    and `v`: `"head"` changes what one query head sees (`head` counts query heads), `"group"` the whole KV group (`head`
-    counts KV heads). `rows` are the rows that are edited (all by default): value and tables have one line for each of
-    these. `where`, a mask in the shape of the value without its last axis, exempts the places where it is false.
+    same number. In runs of a Recording it may be a function, such as `lambda z: 2 * z`: it gets the unedited values
+    there, (prompt, head, position, width) with every axis, and stands alone in its run. A number for `scores` or
+    `pattern` goes to the keys that the query can see. `scope` is needed at `k` and `v`: `"head"` changes what one query
+    head sees (`head` counts query heads), `"group"` the whole KV group (`head` counts KV heads). `rows` are the rows
+    that are edited (all by default): value and tables have one line for each of these. `where`, a mask in the shape of
+    the value without its last axis, exempts the places where it is false.
     """
 
     site: Site

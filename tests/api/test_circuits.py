@@ -288,3 +288,39 @@ def test_judge_says_why_nothing_was_judged(tmp_path: Path) -> None:
         rebinding.judge("planted:pointr", options=["--no-store"])
     with pytest.raises(ValueError, match="no model given"):
         rebinding.judge()
+
+
+def test_a_list_of_heads_is_a_circuit_at_all_tokens() -> None:
+    """Every other head at its mean over the prompts, by plain hooks on the library's own model."""
+    model = model_of()
+    prompts = prompts_of(model)
+    kept = [(1, 2), (3, 0)]
+    raw = model.loaded.model
+    means = [z.mean(dim=0) for z in z_of(raw, prompts.tokens)]  # of each layer (token, head, width)
+
+    def ablate(z: Tensor, *, layer: int) -> Tensor:
+        for head in range(z.shape[2]):
+            if (layer, head) not in kept:
+                z[:, :, head] = means[layer][:, head]
+        return z
+
+    with changed_z(raw, {layer: partial(ablate, layer=layer) for layer in range(len(means))}):
+        expected = logits_of(raw, prompts.tokens).gather(1, prompts.candidates())
+    evaluation = rebinding.evaluate(model, kept, prompts, draws=3)
+    rows = evaluation.rows[evaluation.rows["circuit"] == "circuit"].sort_values("prompt")
+    margins = expected[:, 0] - expected[:, 1:].amax(1)
+    assert np.allclose(rows["margin"].to_numpy(), margins.numpy(), rtol=0, atol=TOLERANCE)
+    assert len(evaluation.random) == 3
+    with pytest.raises(SurgeryError, match="there is no head"):
+        rebinding.evaluate(model, [(9, 0)], prompts)
+
+
+def test_random_circuits_of_a_full_layer_are_drawn_from_all_layers() -> None:
+    model = model_of()
+    prompts = prompts_of(model)
+    most = [(1, head) for head in range(5)]
+    with pytest.raises(CircuitError, match="only 1 are left; match='role' draws from all layers"):
+        rebinding.evaluate(model, most, prompts, draws=2)
+    assert len(rebinding.evaluate(model, most, prompts, draws=2, match="role").random) == 2
+    with pytest.raises(SurgeryError, match="match='role' or match='role_and_layer'"):
+        rebinding.evaluate(model, most, prompts, match="layer")  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from rebinding import Pairs
 from rebinding.api.model import check_length
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.task.prompts import PromptError
-from tests.api.small import model_of
+from tests.api.small import model_of, prompts_of
 
 TEMPLATE = "Box {box} contains the {thing}. Box D contains the {other}."
 ROWS = [{"box": "K", "thing": "boot", "other": "rock"}, {"box": "M", "thing": "rock", "other": "boot"}]
@@ -185,3 +185,25 @@ def test_longer_prompts_than_a_model_has_positions_for() -> None:
     check_length(model, 16)
     with pytest.raises(PromptError, match="prompts of 17 tokens: this model has positions for 16"):
         check_length(model, 17)
+
+
+def test_prompts_and_pairs_are_joined() -> None:
+    model = model_of()
+    first, second = prompts_of(model), prompts_of(model, first=2)
+    both = first + second
+    assert both.tokens.tolist() == [*first.tokens.tolist(), *second.tokens.tolist()]
+    assert both.answers is not None
+    assert both.answers.tolist() == [*first.candidates().tolist(), *second.candidates().tolist()]
+    assert both.at("middle").tolist() == [6, 7, 6, 7]
+    pairs = Pairs(first, second) + Pairs(second, first)
+    assert pairs.clean.tokens.tolist() == both.tokens.tolist()
+    assert pairs.noise.tokens.tolist() == (second + first).tokens.tolist()
+    assert pairs.match is None
+    match = torch.arange(first.length).flip(0).expand(2, -1)
+    joined = Pairs(first, second) + Pairs(second, first, match)
+    assert joined.match is not None
+    assert joined.match.tolist() == [[*range(first.length)]] * 2 + match.tolist()
+    with pytest.raises(PromptError, match="prompts with 3 and None answers each"):
+        first + model.prompts(second.tokens)
+    with pytest.raises(PromptError, match="equal length"):
+        first + model.prompts(second.tokens[:, :-1], answers=second.candidates().tolist())

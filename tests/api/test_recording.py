@@ -307,3 +307,40 @@ def test_a_recording_is_of_the_model_as_it_is() -> None:
     assert close(after, logits_of(model.loaded.model, prompts.tokens))
     assert len(repr(recording)) < 300
     assert len(repr(Edit("z", recording, at=1, head=(0, 0)))) < 400
+
+
+def project_out(z: Tensor) -> Tensor:
+    """Without the part along (1, 1, ..., 1)."""
+    return z - z.mean(dim=-1, keepdim=True)
+
+
+@pytest.mark.parametrize("function", [lambda z: 2 * z, project_out], ids=["scaled", "projected"])
+def test_a_function_of_the_unedited_values_equals_a_hook(function: Any) -> None:
+    """One head at every token: the hook has the same function on the library's own values."""
+    model = model_of()
+    prompts, raw = prompts_of(model), model.loaded.model
+
+    def write(z: Tensor) -> Tensor:
+        z[:, :, 4] = function(z[:, :, 4])
+        return z
+
+    with changed_z(raw, {1: write}):
+        expected = logits_of(raw, prompts.tokens)
+    (actual,) = model.record(prompts).run(Edit("z", function, at=range(prompts.length), head=(1, 4)), READ)
+    assert close(actual, expected)
+    assert not close(actual, logits_of(raw, prompts.tokens))
+
+
+def test_a_function_returns_values_of_the_same_shape_and_stands_alone() -> None:
+    model = model_of()
+    recording = model.record(prompts_of(model))
+    edit = Edit("z", lambda z: z[..., :3], at="early", head=(1, 4))
+    with pytest.raises(SurgeryError, match=r"returns a tensor of the same shape; got \(2, 1, 1, 3\)"):
+        recording.run(edit, READ)
+    with pytest.raises(SurgeryError, match="the value has NaN"):
+        recording.run(Edit("z", lambda z: z / 0, at="early", head=(1, 4)), READ)
+    with pytest.raises(NothingEdited):
+        recording.run(Edit("z", lambda z: z, at="early", head=(1, 4)), READ)
+    both = [Edit("z", 0.0, at="early", head=(0, 1)), Edit("z", lambda z: 2 * z, at="early", head=(1, 4))]
+    with pytest.raises(SurgeryError, match="by a function stands beside other edits"):
+        recording.run(both, READ)

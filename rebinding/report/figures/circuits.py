@@ -55,14 +55,24 @@ def draw_found_graph(model: ReportedModel) -> Figure | None:
 
 
 def draw_graph(graph: Graph, n_layers: int, name: str) -> Figure:
+    """A graph on a figure of its own."""
+    with mpl.rc_context(LETTERING):
+        figure = Figure(figsize=size_of_graph(graph, n_layers), dpi=DPI, layout="constrained")
+        draw_graph_on(figure.subplots(), graph, n_layers, name)
+        return figure
+
+
+def size_of_graph(graph: Graph, n_layers: int) -> tuple[float, float]:
+    """Width and height in inches."""
+    n_tokens = len({node.token for node in graph.nodes})
+    return max(7.0, 2.5 + 0.3 * n_layers), 1.4 + 0.5 * max(n_tokens, 1)
+
+
+def draw_graph_on(axes: Axes, graph: Graph, n_layers: int, name: str) -> None:
     """Rows are tokens, columns layers; an arrow is as thick as its effect, and dashed if it works against the
     answer."""
     with mpl.rc_context(LETTERING):
         tokens = sorted({node.token for node in graph.nodes}, key=_order)
-        figure = Figure(
-            figsize=(max(7.0, 2.5 + 0.3 * n_layers), 1.4 + 0.5 * max(len(tokens), 1)), dpi=DPI, layout="constrained"
-        )
-        axes = figure.subplots()
         places = _places(graph, tokens)
         strongest = max((abs(edge.effect) for edge in graph.edges), default=1.0)
         for edge in sorted(graph.edges, key=lambda edge: abs(edge.effect)):
@@ -79,7 +89,6 @@ def draw_graph(graph: Graph, n_layers: int, name: str) -> Figure:
         axes.set_xlabel("layer (the last arrow ends at the logits)")
         axes.legend(loc="upper left", fontsize=SMALLEST)
         axes.set_title(f"{name}: {len(graph.nodes)} nodes, {len(graph.edges)} edges", loc="left")
-        return figure
 
 
 def _order(token: str) -> tuple[int, str, int]:

@@ -1,0 +1,102 @@
+"""Pictures of what the public functions return, for notebooks; each returns matplotlib's axes.
+
+Without `axes` each makes a figure of its own with pyplot, so that a notebook shows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from torch import Tensor
+
+from rebinding.api.recording import Recording
+from rebinding.experiments.search.graph import Graph
+from rebinding.surgery.sites import Head, Position, Read, SurgeryError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TICKS = 40
+"""Up to this many tokens are named on an axis; of more, those that have a name of their own."""
+
+
+def plot_trace(rows: pd.DataFrame, *, column: str = "margin", axes: Axes | None = None) -> Axes:
+    """The table of `trace`: the mean of a column over pairs, layers by tokens; cells that were not run are empty."""
+    _check_columns(rows, "trace", "layer", "token", "place", "ran", column)
+    grid = rows[rows["ran"]].pivot_table(index="layer", columns="token", values=column)
+    grid = grid.reindex(columns=sorted(rows["token"].unique()))
+    names = dict(zip(rows["token"], rows["place"].astype(str), strict=True))
+    axes = axes or _new(1.5 + 0.28 * grid.shape[1], 1.5 + 0.16 * len(grid))
+    image = axes.imshow(grid.to_numpy(), origin="lower", aspect="auto", cmap="viridis", interpolation="nearest")
+    _label_tokens(axes, [names[token] for token in grid.columns])
+    axes.set_yticks(range(len(grid)), [str(layer) for layer in grid.index])
+    axes.set(ylabel="layer")
+    axes.figure.colorbar(image, ax=axes, label=column)
+    return axes
+
+
+def plot_heads(scores: pd.DataFrame, *, axes: Axes | None = None) -> Axes:
+    """The table of `patch_paths`: layers by heads, red where the answer loses without the head's output, blue where it
+    gains; heads that are no senders are empty."""
+    _check_columns(scores, "patch_paths", "layer", "head", "score")
+    grid = scores.pivot(index="layer", columns="head", values="score")
+    layers, heads = (range(int(scores[name].max()) + 1) for name in ("layer", "head"))
+    grid = grid.reindex(index=layers, columns=heads)
+    most = float(scores["score"].abs().max()) or 1.0
+    axes = axes or _new(2 + 0.25 * grid.shape[1], 1.2 + 0.18 * len(grid))
+    image = axes.imshow(
+        grid.to_numpy(), origin="lower", aspect="auto", cmap="RdBu", vmin=-most, vmax=most, interpolation="nearest"
+    )
+    axes.set(xlabel="head", ylabel="layer")
+    axes.figure.colorbar(image, ax=axes, label="change of the answer's logit over the other candidates")
+    return axes
+
+
+def plot_attention(
+    recording: Recording, head: Head, *, prompt: int = 0, at: Position | None = None, axes: Axes | None = None
+) -> Axes:
+    """The attention of a head in one prompt, queries by keys; with `at` only that query, as bars."""
+    length, pieces = recording.prompts.length, recording.prompts.tokenized[prompt].pieces
+    labels = [f"{piece.strip() or repr(piece)[1:-1]}" for piece in pieces]
+    pattern: Tensor = recording.read(Read("pattern", head=head, at=range(length) if at is None else [at]))[0][prompt]
+    values = pattern.float().cpu().numpy()  # (query, key)
+    axes = axes or _new(1.5 + 0.28 * length, 2.4 if at is not None else 1.5 + 0.24 * length)
+    if at is None:
+        image = axes.imshow(values, aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_yticks(range(length), labels)
+        axes.figure.colorbar(image, ax=axes, label="attention")
+    else:
+        axes.bar(range(length), values[0])
+        axes.set(ylim=(0, 1), ylabel="attention")
+    axes.set_xticks(range(length), labels, rotation=90)
+    axes.set_title(f"head {head[0]}.{head[1]}{'' if at is None else f', from {at}'}", loc="left")
+    return axes
+
+
+def plot_graph(graph: Graph, n_layers: int, *, axes: Axes | None = None) -> Axes:
+    """A graph of `discover(positions="all")`: tokens by layers; an arrow is as thick as its effect, and dashed if it
+    works against the answer."""
+    from rebinding.report.figures.circuits import draw_graph_on, size_of_graph
+
+    axes = axes or _new(*size_of_graph(graph, n_layers))
+    draw_graph_on(axes, graph, n_layers, "found")
+    return axes
+
+
+def _new(width: float, height: float) -> Axes:
+    from matplotlib import pyplot
+
+    _, axes = pyplot.subplots(figsize=(min(width, 16.0), min(height, 16.0)), layout="constrained")
+    return axes
+
+
+def _label_tokens(axes: Axes, names: list[str]) -> None:
+    own = [number for number, name in enumerate(names) if len(names) <= TICKS or not name.startswith("token ")]
+    axes.set_xticks(own, [names[number] for number in own], rotation=90)
+
+
+def _check_columns(table: pd.DataFrame, function: str, *columns: str) -> None:
+    lacking = [name for name in columns if name not in table]
+    if lacking:
+        raise SurgeryError(f"this draws a table of rebinding.{function}; the given one has no column {lacking[0]!r}")
