@@ -1,22 +1,18 @@
-"""The decorators that declare claims above their tests, and the list of all claims of the suite."""
+"""The decorator that declares a claim of the paper above its test, and the list of all claims of the suite."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from inspect import getmodule
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
-
-import pytest
 
 from rebinding.paper.claim import EVERY, Claim, Metric, Rule, SectionName, Unit
 from rebinding.paper.procedure import ProcedureName
-from rebinding.study.study import Study
+from rebinding.testing import Changes, TestFunction, claims_of, declare, rows, with_controlled
 from rebinding.verdicts import Verdict
 
 ORDER = ("test_tracing", "test_circuit", "test_chain", "test_attention", "test_roles", "test_binding",
@@ -27,10 +23,6 @@ OF_RUNS = "cross_model"
 """The module of claims about all models of a run."""
 GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B = "gemma2-9b", "gemma3-12b", "llama3.2-3b", "llama3.1-8b"
 """The models of the paper."""
-
-Test: TypeAlias = Callable[[Claim, Study], Verdict]
-TestFunction = TypeVar("TestFunction", bound=Callable[..., Any])
-Changes: TypeAlias = Mapping[str, Any]
 
 
 def row(
@@ -74,45 +66,6 @@ def row(
         return rows([claim], controlled=controlled)
     both = tuple(with_controlled([claim], controlled))
     return declare(*both, *(claim.with_five_boxes() for claim in both))
-
-
-def rows(claims: Iterable[Claim], *, controlled: Changes | None = None) -> Callable[[TestFunction], TestFunction]:
-    """Declare a table of claims, followed by the controlled row of each if there are changes for it."""
-    return declare(*with_controlled(claims, controlled))
-
-
-def with_controlled(claims: Iterable[Claim], controlled: Changes | None) -> Iterator[Claim]:
-    """Claims, followed by their controlled rows if there are changes for these."""
-    published = tuple(claims)
-    yield from published
-    if controlled is not None:
-        yield from (claim.controlled(**controlled) for claim in published)
-
-
-def declare(*claims: Claim) -> Callable[[TestFunction], TestFunction]:
-    """Put claims in front of those of a test; pytest passes them to it one by one, as `claim`."""
-
-    def decorate(test: TestFunction) -> TestFunction:
-        section: SectionName = getattr(getmodule(test), "SECTION", "other")
-        new = (replace(claim, section=section) if claim.section == "other" else claim for claim in claims)
-        all_claims = (*new, *claims_of(test))
-        marks = [mark for mark in getattr(test, "pytestmark", ()) if not is_list_of_claims(mark)]
-        vars(test)["pytestmark"] = marks
-        ids = [claim.id for claim in all_claims]
-        decorated: TestFunction = pytest.mark.parametrize("claim", all_claims, ids=ids)(test)
-        return decorated
-
-    return decorate
-
-
-def claims_of(test: Callable[..., Any]) -> tuple[Claim, ...]:
-    """The claims that a function judges."""
-    return tuple(claim for mark in getattr(test, "pytestmark", ()) if is_list_of_claims(mark) for claim in mark.args[1])
-
-
-def is_list_of_claims(mark: pytest.Mark) -> bool:
-    """Whether a mark of a test comes from `declare`."""
-    return mark.name == "parametrize" and mark.args[0] == "claim"
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import TypeVar
 
-from claims.catalogue import Test
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import attention_on_slots, share_of_examples
 from rebinding.experiments.circuit.summary import by_word, of_circuit, of_random, random_sizes
 from rebinding.paper.claim import Claim
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.study.study import Study
+from rebinding.testing import Test
 from rebinding.verdicts import GateFailed, Verdict, invalid, ordering, value_unidentified
 from rebinding.verdicts.effects import Support
 from rebinding.verdicts.gates import LEAST_MASS

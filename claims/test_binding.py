@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row, rows
+from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
 from claims.conventions import judge_candidates, printed_number
 from claims.shifts import (
     EVERY_MODEL,
@@ -25,6 +25,7 @@ from rebinding.experiments.attention import by_token, request_attention
 from rebinding.experiments.binding.summary import controls, shift
 from rebinding.paper.claim import Claim, Metric
 from rebinding.study.study import Study
+from rebinding.testing import rows
 from rebinding.verdicts import Verdict, effect, not_applicable, value
 from rebinding.verdicts.sentences import Part, all_of
 

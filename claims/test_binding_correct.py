@@ -9,13 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from claims.catalogue import LLAMA_3B, row, rows
+from claims.catalogue import LLAMA_3B, row
 from claims.conventions import printed_number
 from claims.shifts import PLACE, mean_is_above, mean_is_zero, unit_of
 from rebinding.experiments.binding.summary import correct, difference_of_correct, shift
 from rebinding.paper.claim import Claim, Metric
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.study.study import Study
+from rebinding.testing import rows
 from rebinding.verdicts import Verdict, not_applicable, value
 from rebinding.verdicts.estimates import Array
 from rebinding.verdicts.sentences import Part, all_of

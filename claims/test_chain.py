@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from claims.catalogue import row, rows
+from claims.catalogue import row
 from claims.circuits import compare_with_published_group, lowers_the_lead
 from claims.conventions import judge_candidates
 from rebinding.experiments.circuit.summary import gate_other_heads
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
+from rebinding.testing import rows
 from rebinding.verdicts import Verdict, group_present, guarded, not_applicable
 from rebinding.verdicts.gates import TIMES_THE_FLOOR
 

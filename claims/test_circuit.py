@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row, rows
+from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
 from claims.circuits import (
     PER_CENT,
     compare_random_with_printed,
@@ -37,6 +37,7 @@ from rebinding.experiments.circuit.summary import (
 from rebinding.experiments.search.request import request_searched_circuit
 from rebinding.paper.claim import Claim, Metric, Unit
 from rebinding.study.study import Study
+from rebinding.testing import rows
 from rebinding.verdicts import (
     Verdict,
     effect,

@@ -147,7 +147,7 @@ def run_claims(
     command = [
         *(sys.executable, "-m", "pytest", "-c", str(SETTINGS), "--rootdir", str(root)),
         *(str(root / test) for test in tests or ["claims"]),
-        *("-p", "fixtures.plugin", "-p", "no:cacheprovider", "--noconftest", *marks),
+        *("-p", "rebinding.pytest_plugin", "-p", "no:cacheprovider", "--noconftest", *marks),
         *(word for name in models for word in ("--model", name)),
         *options,
     ]

@@ -34,6 +34,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = MappingProxyType(
         ),
         "compare": Subcommand("rebinding.cli.compare", "say what changed from one report to another"),
         "discover": Subcommand("rebinding.cli.discover", "find a model's circuit by path patching, print it, save it"),
+        "new-suite": Subcommand("rebinding.cli.new_suite", "write a suite of one claim, to be changed into one's own"),
         "planted": Subcommand("rebinding.cli.planted", "show a planted mechanism: its circuit and its truth table"),
         "prompt": Subcommand(
             "rebinding.cli.prompt", "show a pair of prompts with their roles under a model's tokenizer"

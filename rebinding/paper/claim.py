@@ -77,6 +77,8 @@ class Claim:
     reads: tuple[str, ...] = ()
     """The targets of section 4.2, or the rows of the table of section 5, that its rule reads. Such a claim is judged
     under every candidate for what the paper leaves open about them (`Procedure.candidates`)."""
+    own_task: bool = False
+    """It is about another task than box stories: the gates on stories say nothing about it."""
 
     def __post_init__(self) -> None:
         if not self.sentence:
@@ -141,9 +143,10 @@ def undecided() -> Mapping[tuple[str, str], str]:
     return MappingProxyType(by_row)
 
 
-def is_asserted(claim: Claim, model: str | None) -> bool:
-    """Whether the row must replicate on a model: the paper says its sentence of it, and our N is large enough."""
-    return model in claim.models and (claim.id, model) not in undecided()
+def is_asserted(claim: Claim, *names: str | None) -> bool:
+    """Whether the row must replicate on a model of these names: the paper says its sentence of it, and our N is large
+    enough."""
+    return any(name in claim.models and (claim.id, name) not in undecided() for name in names)
 
 
 def label(id: str, sentence: str, model: str | None) -> str | None:

@@ -99,6 +99,10 @@ Pictures = Mapping[tuple[str, str], Picture]
 """Every figure by its spec and model."""
 
 
+OWN = "other"
+"""The section of claims that are not the paper's."""
+
+
 @dataclass(frozen=True)
 class PageSection:
     """A section with all its content. `stopped` has the claims that a gate stopped on every model, and `missing` says
@@ -227,6 +231,7 @@ def html(run: ReportedRun, store: Store | None = None, comparison: Mapping[str, 
     page.filters |= {"number": format_number, "p_value": format_p_value, "token": token, "count": format_count}
     page.globals |= {"interval": format_interval, "title": TITLE, "authors": AUTHORS}
     pictures = draw(run, store)
+    sections = list(parts(run, pictures))
     script = files("rebinding.report").joinpath("templates/script.js").read_text("utf-8")
     return page.get_template("page.html").render(
         run=run,
@@ -237,7 +242,8 @@ def html(run: ReportedRun, store: Store | None = None, comparison: Mapping[str, 
         explanation=explain_mechanisms(run),
         headline=headline_table(run.summary),
         comparison=comparison,
-        parts=list(parts(run, pictures)),
+        parts=sections,
+        is_of_paper=any(part.section.key != OWN for part in sections),
         differences=find_differences(run),
         settings=json.dumps(dict(run.settings), sort_keys=True),
         marks=MARKS,

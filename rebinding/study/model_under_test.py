@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rebinding.api.model import Model
 from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.search.measure import search_model
 from rebinding.experiments.tracing.request import WIDE
@@ -120,6 +121,15 @@ class ModelUnderTest:
     @property
     def loaded_model(self) -> LoadedModel:
         return self.session.loaded_model
+
+    def open(self) -> Model:
+        """The model as the public interface has it. It has to be in this process."""
+        if self.settings.remote or not self.settings.engine.is_local:
+            raise ModelError(
+                f"{self.name}: rows about a task of their own run the model in this process; leave out --remote and"
+                " --engine"
+            )
+        return Model(self.loaded_model)
 
     @property
     def form(self) -> Form | None:

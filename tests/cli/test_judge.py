@@ -36,7 +36,7 @@ def test_headline_rows_are_judged_by_default(started: list[Any], tmp_path: Path)
     assert command[1:4] == ["-m", "pytest", "-c"]
     assert str(ROOT / "claims") in command
     words = " ".join(command)
-    assert "-p fixtures.plugin" in words
+    assert "-p rebinding.pytest_plugin" in words
     assert "-m headline --model planted:pointer --model FOLDER" in words
     assert words.endswith(f"--report {tmp_path} --samples 24 -n 2")
     assert environment["PYTHONPATH"].split(":")[0] == str(ROOT)

@@ -13,6 +13,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tests.docs.handlers import check_errors_shown, run_with_handlers
@@ -65,7 +66,8 @@ def run_cell(source: str, names: dict[str, Any]) -> list[Output]:
 
 
 def display(value: object) -> Output:
-    """A picture for a figure, else its text; for a table the text and what a browser makes of it."""
+    """A picture for a figure or its axes, else its text; for a table the text and what a browser makes of it."""
+    value = value.figure if isinstance(value, Axes) else value
     if isinstance(value, Figure):
         image = io.BytesIO()
         value.savefig(image, format="png", dpi=DPI, metadata={"Software": None})

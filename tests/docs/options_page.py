@@ -24,6 +24,21 @@ Every option of every command, from the parsers themselves. `pytest claims --hel
 `rebinding COMMAND --help` print the same texts. The options of pytest itself, such as `-k`, `-m` and
 `-n`, work too.
 """
+VARIABLES = {
+    "REBINDING_STORE": "the folder of the evidence, where `--store` names none (default: `.rebinding` here)",
+    "REBINDING_SMOLLM2": "the file, or its folder, of the base of `learned:smollm2` (default: the installed package)",
+    "REBINDING_GEMMA3_270M": "the same for `learned:gemma3-270m`",
+    "REBINDING_ADAPTERS": "adapters that `rebinding train` makes (default: `~/.cache/rebinding/adapters`)",
+    "REBINDING_REAL": "`tox -e real`: where the packages lie that it fetches (default: `~/.cache/rebinding-real`)",
+    "REBINDING_CHROMIUM": "`tox -e browser`: the browser (default: the one on the path)",
+    "REBINDING_JUDGE": "set by `rebinding judge` for the process that it starts, whose messages then name that command",
+    "OMP_NUM_THREADS": "threads of PyTorch; with `-n` each worker takes its share of the cores if it is not set",
+    "HF_HOME": "the folder of weights from the Hub (default: that of the Hub's client)",
+    "HF_TOKEN": "your key at the Hub, for models whose licence you have accepted",
+    "HF_HUB_OFFLINE": "`1`: fetch nothing, use what is there",
+    "NDIF_API_KEY": "your key for `--remote`",
+}
+"""Variables of the environment, and what each is for."""
 NAME = re.compile(r"(?<=e\.g\. )--[a-z][a-z-]* [^\s;)]+|--[a-z][a-z-]*")
 """An example, or the name of an option."""
 CLAIMS, TESTS = "pytest claims", "pytest"
@@ -72,7 +87,9 @@ def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str | None, list[
 
 def page() -> str:
     """The page."""
-    return HEAD + "".join(_section(parser) for parser in parsers())
+    lines = [f"| `{name}` | {_mark_options(meaning)} |" for name, meaning in VARIABLES.items()]
+    table = ["\n## Environment variables\n", "| variable | meaning |", "|---|---|", *lines]
+    return HEAD + "".join(_section(parser) for parser in parsers()) + "\n".join(table) + "\n"
 
 
 def _section(parser: argparse.ArgumentParser) -> str:

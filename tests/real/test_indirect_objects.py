@@ -1,13 +1,16 @@
-"""The notebook on indirect objects runs on the real model and gives what is stored in it."""
+"""Indirect objects in the real model: the notebook gives what is stored in it, and the example suite is judged."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.docs.examples import check_words
 from tests.docs.notebooks import code, read, run
+from tests.suites import test_door
+from tests.suites.test_ioi_suite import SUITE
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorials" / "real" / "indirect-objects.ipynb"
 SHARE, LAST_DIGIT = 2e-2, 2e-2
@@ -26,3 +29,15 @@ def test_notebook_prints_what_is_stored(smollm2_file: Path, monkeypatch: pytest.
             n_figures += "image/png" in own.get("data", {})
             check_words("".join(own.get("text", "")), "".join(other.get("text", "")), SHARE, LAST_DIGIT)
     assert n_figures == 3
+
+
+OPEN = {"ioi.name_movers.controlled": "INCONCLUSIVE"}
+"""In the layers of the name movers stands a head that takes the giver's name away; random draws hit it or not."""
+
+
+def test_the_example_suite_is_judged_on_the_real_model(smollm2_file: Path, tmp_path: Path) -> None:
+    done = test_door.run(tmp_path, str(SUITE), "--model", str(smollm2_file), "--no-store", "--report", "report")
+    assert done.returncode == 0, done.stdout
+    rows = json.loads((tmp_path / "report" / "claims.json").read_text("utf-8"))["claims"]
+    assert len(rows) == 6
+    assert {row["id"]: row["verdict"] for row in rows if row["verdict"] != "REPLICATED"} == OPEN

@@ -24,15 +24,18 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     "learned": ("task", "paper"),
     "models": ("task", "surgery", "paper", "planted", "learned"),
     "experiments": ("task", "surgery", "paper", "evidence", "verdicts", "models"),
-    "study": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models"),
+    # claims about a task of their own see the public interface
+    "study": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models", "api"),
     "engines": ("task", "surgery", "evidence", "models", "experiments", "study"),
     # it lets gates pass, so it knows what they are called
     "cost": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models", "study"),
     # it makes up what a study would be given, so it knows what the study knows, and what gates and verdicts are called
     "simulate": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models", "study"),
     "report": ("task", "evidence", "verdicts", "paper", "experiments"),
-    # the public interface: everything but engines, cost, simulation and the page
-    "api": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "models"),
+    # the public interface: everything but engines, cost and simulation; of the report it draws graphs
+    "api": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "models", "report"),
+    # what suites of claims import; of all rooms, this one knows pytest
+    "testing": ("api", "paper", "study", "verdicts"),
     "cli": (
         "api",
         "task",
@@ -61,6 +64,9 @@ SINGLE_FILES = tuple(
 )
 """Files with requests and what measures them. Claims, figures and simulators import requests and summaries from them,
 and no function that runs."""
+DOORS = ("rebinding.testing", "rebinding.testing.first_suite", "rebinding.pytest_plugin")
+"""What a suite of claims imports, the first suite, and what pytest finds: the only modules that know pytest. No other
+module of the package imports them."""
 SHARED = {"ablation"}
 """A file with requests that several sections use."""
 NO_TORCH = ("task", "paper", "verdicts")
@@ -70,6 +76,7 @@ VISIBLE = (
     "rebinding.evidence",
     "rebinding.verdicts",
     "rebinding.study.study",
+    "rebinding.testing",
     *SINGLE_FILES,
 )
 """What claims may import of the package, with all that is below it; and the requests and summaries of experiments. Of
@@ -95,6 +102,7 @@ def test_every_room_is_in_the_table() -> None:
     assert {name for name in trees() if room(name) and "." not in name.removeprefix("rebinding.")} <= {
         *(f"rebinding.{module}" for module in TABLE),
         "rebinding.__main__",
+        "rebinding.pytest_plugin",
     }
 
 
@@ -128,10 +136,14 @@ def test_no_section_imports_another() -> None:
 
 def test_the_package_knows_neither_claims_nor_pytest() -> None:
     strange = ("claims", "fixtures", "tests", "pytest", "_pytest")
-    modules_of_package = [name for name in trees() if name.startswith("rebinding")]
+    modules_of_package = [name for name in trees() if name.startswith("rebinding") and name not in DOORS]
     assert not [
-        (name, module) for name in modules_of_package for module in imported(name) if module.split(".")[0] in strange
+        (name, module)
+        for name in modules_of_package
+        for module in imported(name)
+        if module.split(".")[0] in strange or module in DOORS
     ]
+    assert {*DOORS} <= {*trees()}
 
 
 @pytest.mark.parametrize("package", NO_TORCH)
@@ -241,6 +253,9 @@ def public(cls: type) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
+OF_OTHER_TASKS = ("measure",)
+"""Names of `Study` that run a model; the claims of the paper make requests instead."""
+
 HIDDEN = {*OF_THE_MODEL, *OF_A_BENCH, "expected"}
 
 
@@ -253,12 +268,13 @@ def test_hidden_names_exist() -> None:
 @pytest.mark.parametrize("name", [module for module in trees() if module.startswith("claims.")])
 def test_no_claim_asks_for_what_was_planted(name: str) -> None:
     attributes = {node.attr for node in ast.walk(trees()[name]) if isinstance(node, ast.Attribute)}
-    assert not attributes & HIDDEN
+    assert not attributes & {*HIDDEN, *OF_OTHER_TASKS}
     assert not [attribute for attribute in attributes if attribute.startswith("_")]
 
 
 def test_a_study_shows_nothing_that_is_hidden() -> None:
     assert not public(Study) & HIDDEN
+    assert set(OF_OTHER_TASKS) <= public(Study)
     assert {"binding", "trace_residuals", "discoveries", "printed", "circuit"} <= public(Study)
 
 

@@ -97,6 +97,18 @@ def test_judge_in_an_empty_folder(environment: Path, tmp_path: Path) -> None:
     assert call([environment / "python", "-c", verdicts], tmp_path).strip() == "True 13 1"
 
 
+def test_claims_of_ones_own(environment: Path, tmp_path: Path) -> None:
+    """A new suite is judged as it is, with nothing of this repository near; tests without rows load nothing large."""
+    call([environment / "rebinding", "new-suite", "mine"], tmp_path)
+    options = ("--model", "planted:pointer", "--report", "report", "-q")
+    printed = call([environment / "pytest", "mine", *options], tmp_path)
+    (line,) = (line for line in printed.splitlines() if "mine.head" in line)
+    assert line.split()[-1] == "REPLICATED"
+    assert (tmp_path / "report" / "index.html").is_file()
+    (tmp_path / "test_plain.py").write_text("import sys\n\ndef test():\n    assert 'torch' not in sys.modules\n")
+    assert "1 passed" in call([environment / "pytest", "test_plain.py", "-q"], tmp_path)
+
+
 def test_example_of_the_readme(environment: Path, tmp_path: Path) -> None:
     ((code, expected),) = examples((ROOT / "README.md").read_text("utf-8"))
     (tmp_path / "example.py").write_text(code, "utf-8")

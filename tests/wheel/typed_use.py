@@ -25,6 +25,10 @@ from rebinding import (
     judge,
     load,
     patch_paths,
+    plot_attention,
+    plot_graph,
+    plot_heads,
+    plot_trace,
     trace,
 )
 
@@ -50,9 +54,13 @@ def use(folder: Path, report: Callable[[str], None]) -> tuple[Verdicts, object, 
     graph: Graph = discover(model, pairs, positions="all", share=0.05, minutes=5, report=report)
     circuit: Circuit = graph.circuit()
     evaluation: Evaluation = evaluate(model, circuit, clean.having("own"), means=stories.clean, draws=3)
-    assert evaluation.circuit <= 1
+    assert evaluation.circuit <= evaluate(model, [(0, 1), (2, 3)], clean + noise, match="role").circuit
+    recording.run(Edit("z", lambda z: 2 * z, at="first", head=(0, 1)), Read("logits"))
     table = patch_paths(
         model, stories, at=-1, receivers=[(3, 1)], component="kv", receivers_at="question_box", freeze=False
     )
+    axes = plot_heads(table)
+    plot_trace(trace(model, pairs + stories), column="base_margin", axes=axes)
+    plot_attention(recording, (0, 1), prompt=1, at="own", axes=plot_graph(graph, 7))
     verdicts = judge("planted:pointer", every_row=True, report=folder, options=["--samples", "24"])
     return verdicts, table, trace(model, pairs[:2], layers=[0], at=["first", 1])
