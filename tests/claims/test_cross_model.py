@@ -130,6 +130,12 @@ def test_families_are_compared_under_one_convention(
     assert result.verdict == combined
 
 
+def test_of_several_conventions_that_hold_the_first_decides() -> None:
+    both = {"a": ("REPLICATED", False), "b": ("REPLICATED", False)}
+    (result,) = judge_all(by_convention(GEMMA, CANCELS, **both), by_convention(LLAMA, DOMINANCE, **both))
+    assert "signature (a)" in result.reason
+
+
 def test_single_family_is_not_judged() -> None:
     assert not judge_all(make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(GEMMA3, CANCELS, "REPLICATED"))
     assert not judge_all(make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(GEMMA, DOMINANCE, "REPLICATED"))

@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import rebinding
 from rebinding.evidence import PromptSet
 from rebinding.evidence.sources import code_hash
 from rebinding.evidence.store import Store, cache_key
@@ -26,7 +28,7 @@ from rebinding.experiments.tracing.request import (
 from rebinding.experiments.tracing.summary import at
 from rebinding.experiments.unedited import request_ability
 from rebinding.experiments.workbench import Workbench
-from rebinding.models import LoadedModel, load
+from rebinding.models import LoadedModel, ModelError, load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import checkpoint
 from rebinding.paper.procedure import builtin_procedure
@@ -35,6 +37,7 @@ from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from tests.engines.kinds import KINDS, make_request
+from tests.models.folders import change_config, save_tiny
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +207,22 @@ def test_the_dtype_is_part_of_what_is_known_of_a_model(tmp_path: Path) -> None:
     assert all(parse_model(name).fixed_dtype for name in ("planted:pointer", "llama3.2-3b", full))
     assert not any(parse_model(name).fixed_dtype for name in ("shape:llama3.2-3b", small, str(tmp_path / "full")))
     assert [parse_model(name).dtype for name in (full, small)] == ["bfloat16", "float16"]
+
+
+def test_the_public_interface_loads_in_the_dtype_of_the_commands(tmp_path: Path) -> None:
+    """A folder in its saved one; what is given wins."""
+    folder = save_tiny(tmp_path / "half")
+    change_config(folder, dtype="bfloat16")
+    assert parse_model(str(folder)).dtype == "bfloat16"
+    assert rebinding.load(folder).loaded.dtype == "bfloat16"
+    assert rebinding.load(folder, dtype="float32").loaded.dtype == "float32"
+    assert rebinding.load("planted:pointer").loaded.dtype == "float32"
+
+
+@pytest.mark.parametrize("elsewhere", [{"remote": True}, {"engine": SimpleNamespace(is_local=False)}])
+def test_claims_about_other_tasks_need_the_model_in_this_process(elsewhere: Any) -> None:
+    with pytest.raises(ModelError, match="leave out --remote and --engine"):
+        ModelUnderTest(parse_model("planted:pointer"), Settings((), **elsewhere)).open()
 
 
 def test_a_plants_number_is_printed_with_two_digits() -> None:

@@ -68,6 +68,17 @@ def test_a_saved_graph_is_loaded_by_its_own_model_only(tmp_path: Path) -> None:
         graph.load(path, OWNER)
 
 
+def test_a_graph_as_text_has_each_node_with_what_it_receives_strongest_first() -> None:
+    both = replace(FIRST_GRAPH, edges=(*FIRST_GRAPH.edges, edge(STOP, MATCH, "q", -5.0)))
+    assert [line[29:] for line in both.lines()[:-1]] == [
+        "11.2 at readout direct +4.00",
+        "9.7 at readout q +3.00",
+        "5.5 at swap_period q -5.00; 8.1 at question_box v -2.00; 8.1 at question_box k +1.00",
+        "none that was found",
+    ]
+    assert both.lines()[-1].startswith("3 nodes, 5 edges")
+
+
 def test_graphml_has_every_node_and_edge(tmp_path: Path) -> None:
     """Every node and edge, with numbers, as any reader of XML sees them."""
     path = tmp_path / "graph.graphml"
