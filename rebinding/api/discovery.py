@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, overload
 
 import pandas as pd
@@ -32,9 +32,9 @@ from rebinding.task.text import ANSWER_ROLE, FUNCTIONS, names_by_function, names
 FEWEST = 4
 """Pairs of a search; with fewer no effect is significant."""
 DRAWS = 20
+"""Random circuits that an evaluation compares with."""
 EVERYWHERE = "every token"
 """The role of heads that are in a circuit at all tokens."""
-"""Random circuits that an evaluation compares with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Evaluation:
     model: float
     circuit: float
     random: tuple[float, ...]
-    rows: pd.DataFrame
+    rows: pd.DataFrame = field(repr=False)
 
 
 @overload
@@ -165,6 +165,10 @@ def evaluate(
         circuit = circuit.circuit()
     is_everywhere = not isinstance(circuit, Circuit)
     if not isinstance(circuit, Circuit):
+        if not circuit or len({*map(tuple, circuit)}) < len(circuit):
+            raise SurgeryError(
+                f"a circuit is a list of heads (layer, head), each once, and at least one; got {circuit}"
+            )
         circuit = Circuit(tuple(CircuitHead("", *head, EVERYWHERE) for head in checked_heads(circuit, model)))
     circuit.check(model.anatomy.n_layers, model.anatomy.n_heads)
     for role in dict.fromkeys(head.role for head in circuit.heads if not is_everywhere):

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from rebinding.api.recording import Recording
 from rebinding.experiments.search.graph import Graph
-from rebinding.surgery.sites import Head, Position, Read, SurgeryError
+from rebinding.surgery.sites import Head, Position, Read, SurgeryError, is_one_head
+from rebinding.task.text import word_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,8 +58,12 @@ def plot_attention(
     recording: Recording, head: Head, *, prompt: int = 0, at: Position | None = None, axes: Axes | None = None
 ) -> Axes:
     """The attention of a head in one prompt, queries by keys; with `at` only that query, as bars."""
-    length, pieces = recording.prompts.length, recording.prompts.tokenized[prompt].pieces
-    labels = [f"{piece.strip() or repr(piece)[1:-1]}" for piece in pieces]
+    if not isinstance(recording, Recording) or not is_one_head(head):
+        raise SurgeryError("plot_attention takes a Recording, model.record(prompts), and one head, (layer, head)")
+    if not 0 <= prompt < len(recording.prompts):
+        raise SurgeryError(f"prompt={prompt}: the recording has prompts 0 to {len(recording.prompts) - 1}")
+    length = recording.prompts.length
+    labels = [word_of(piece) for piece in recording.prompts.tokenized[prompt].pieces]
     pattern: Tensor = recording.read(Read("pattern", head=head, at=range(length) if at is None else [at]))[0][prompt]
     values = pattern.float().cpu().numpy()  # (query, key)
     axes = axes or _new(1.5 + 0.28 * length, 2.4 if at is not None else 1.5 + 0.24 * length)
@@ -98,5 +103,6 @@ def _label_tokens(axes: Axes, names: list[str]) -> None:
 
 def _check_columns(table: pd.DataFrame, function: str, *columns: str) -> None:
     lacking = [name for name in columns if name not in table]
-    if lacking:
-        raise SurgeryError(f"this draws a table of rebinding.{function}; the given one has no column {lacking[0]!r}")
+    if lacking or not len(table):
+        what = f"column {lacking[0]!r}" if lacking else "rows"
+        raise SurgeryError(f"this draws a table of rebinding.{function}; the given one has no {what}")

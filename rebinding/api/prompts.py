@@ -70,6 +70,10 @@ class Prompts:
         """Both sets of prompts in one, which have equally many tokens, and equally many answers each."""
         if not isinstance(other, Prompts):
             return NotImplemented
+        if self.length != other.length:
+            raise PromptError(
+                f"prompts of {self.length} and {other.length} tokens; a batch has prompts of equal length"
+            )
         counts = [None if side.answers is None else side.answers.shape[1] for side in (self, other)]
         if counts[0] != counts[1]:
             raise PromptError(f"prompts with {counts[0]} and {counts[1]} answers each; give both equally many")

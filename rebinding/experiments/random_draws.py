@@ -73,7 +73,9 @@ def _draw(sizes: Mapping[tuple[str, int | None], int], free: Sequence[Head], gen
     for (role, only), count in sizes.items():
         pool = [head for head in free if only is None or head[0] == only]
         if len(pool) < count:
-            where, hint = ("", "") if only is None else (f", layer {only}", "; match='role' draws from all layers")
-            raise CircuitError(f"{count} random heads are wanted at {role}{where}; only {len(pool)} are left{hint}")
+            where, hint = f", layer {only}", "match='role' draws from all layers"
+            if only is None:
+                where, hint = "", "the circuit is too large for such a comparison (draws=0 makes none)"
+            raise CircuitError(f"{count} random heads are wanted at {role}{where}; only {len(pool)} are left: {hint}")
         heads += [CircuitHead(f"random {role}", *head, role) for head in generator.sample(pool, count)]
     return Circuit(tuple(dict.fromkeys(heads)))

@@ -44,8 +44,8 @@ def check_gguf(path: Path) -> str:
     """Refuse a file that cannot be studied; return a description of its quantisation."""
     if find_spec("gguf") is None:
         raise UnsupportedFormat(
-            f"{path} is a GGUF file, which the package gguf reads: pip install -c constraints.txt -e '.[gguf]', or"
-            " save the model as a folder on a machine that has it"
+            f"{path} is a GGUF file, which the package gguf reads: pip install 'rebinding[gguf]' (in a clone:"
+            " -e '.[gguf]'), or save the model as a folder on a machine that has it"
         )
     parsed = header(path)
     if parsed.facts.get("split.count", 1) > 1:

@@ -117,8 +117,8 @@ class StoppedClaims:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to do next. What stopped a claim about several models stands with the model that it stopped."""
-        if self.model == RUN:
-            return ()
+        if self.model == RUN or all(row.section == "other" for row in self.rows):
+            return ()  # of a task of its own a claim knows more
         return tuple(line.format(model=shlex.quote(self.model)) for line in ADVICE.get(self.gate, ()))
 
     @property

@@ -313,13 +313,20 @@ def test_a_list_of_heads_is_a_circuit_at_all_tokens() -> None:
     assert len(evaluation.random) == 3
     with pytest.raises(SurgeryError, match="there is no head"):
         rebinding.evaluate(model, [(9, 0)], prompts)
+    for wrong in ([], [(1, 2), (1, 2)]):
+        with pytest.raises(SurgeryError, match="each once, and at least one"):
+            rebinding.evaluate(model, wrong, prompts)
+    most = [(layer, head) for layer, head in model.heads if layer]
+    with pytest.raises(CircuitError, match="too large for such a comparison"):
+        rebinding.evaluate(model, most, prompts, match="role")
+    assert "prompt" not in repr(evaluation)
 
 
 def test_random_circuits_of_a_full_layer_are_drawn_from_all_layers() -> None:
     model = model_of()
     prompts = prompts_of(model)
     most = [(1, head) for head in range(5)]
-    with pytest.raises(CircuitError, match="only 1 are left; match='role' draws from all layers"):
+    with pytest.raises(CircuitError, match="only 1 are left: match='role' draws from all layers"):
         rebinding.evaluate(model, most, prompts, draws=2)
     assert len(rebinding.evaluate(model, most, prompts, draws=2, match="role").random) == 2
     with pytest.raises(SurgeryError, match="match='role' or match='role_and_layer'"):

@@ -77,3 +77,13 @@ def test_another_table_is_refused(model: rebinding.Model, pairs: Pairs) -> None:
     rows = rebinding.trace(model, pairs, layers=[0])
     with pytest.raises(SurgeryError, match=r"a table of rebinding\.patch_paths; the given one has no column 'head'"):
         rebinding.plot_heads(rows)
+    with pytest.raises(SurgeryError, match="the given one has no rows"):
+        rebinding.plot_trace(rows[:0])
+
+
+def test_attention_of_what_is_not_there_is_refused(model: rebinding.Model, pairs: Pairs) -> None:
+    recording = model.record(pairs.clean)
+    with pytest.raises(SurgeryError, match="the recording has prompts 0 to 1"):
+        rebinding.plot_attention(recording, (0, 0), prompt=7)
+    with pytest.raises(SurgeryError, match="and one head"):
+        rebinding.plot_attention(recording, [(0, 0), (1, 1)])  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ from rebinding.paper.numbers import checkpoint
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build
 from rebinding.study.model_spec import parse_model
-from rebinding.study.model_under_test import ModelUnderTest
+from rebinding.study.model_under_test import ModelUnderTest, Sizes
 from rebinding.study.settings import Settings
 from tests.engines.kinds import KINDS, make_request
 from tests.models.folders import change_config, save_tiny
@@ -223,6 +223,14 @@ def test_the_public_interface_loads_in_the_dtype_of_the_commands(tmp_path: Path)
 def test_claims_about_other_tasks_need_the_model_in_this_process(elsewhere: Any) -> None:
     with pytest.raises(ModelError, match="leave out --remote and --engine"):
         ModelUnderTest(parse_model("planted:pointer"), Settings((), **elsewhere)).open()
+
+
+def test_the_papers_models_are_judged_on_as_much_as_the_paper_says() -> None:
+    """Path patching on 100 prompts, 200 random directions; planted models have fewer of both."""
+    sizes, of_plant = Sizes(None, None), ModelUnderTest(parse_model("planted:pointer"), Settings(())).sizes
+    assert (sizes.of("paths"), sizes.draws, sizes.directions(1)) == (100, 200, 100)
+    assert of_plant.of("paths") < 100
+    assert of_plant.draws < 200
 
 
 def test_a_plants_number_is_printed_with_two_digits() -> None:

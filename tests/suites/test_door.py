@@ -12,6 +12,7 @@ import pytest
 
 from rebinding.cli.commands import main
 from tests.claims import forked_pytest
+from tests.models.folders import save_tiny
 
 ROOT = Path(__file__).parents[2]
 PLANT = ("--model", "planted:pointer")
@@ -90,10 +91,37 @@ def test_an_asserted_row_that_fails_fails_the_run(tmp_path: Path) -> None:
     assert "mine.sizes on planted:pointer@llama: NOT REPLICATED, expected REPLICATED" in done.stdout
 
 
+def test_a_verdict_by_another_rule_is_no_verdict_of_the_claim(tmp_path: Path) -> None:
+    path = write_suite(tmp_path) / "test_mine.py"
+    path.write_text(path.read_text().replace('kind="effect"', 'kind="no-effect"'))
+    done = run(tmp_path, *PLANT, "--no-store", "-k", "not controlled")
+    assert done.returncode == 1
+    assert (
+        "1 rows ended with an error and have no verdict, here and in a report: test_mine.py::test_sizes[" in done.stdout
+    )
+    assert "mine.sizes is declared as no-effect, and its test returned a verdict by effect" in done.stdout
+
+
+def test_a_folder_asserted_by_its_own_name_is_that_model(tmp_path: Path) -> None:
+    """And the command of a row is one of the folder in which the run began, wherever its root is."""
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    path = write_suite(suite, margin=2.0) / "test_mine.py"
+    path.write_text(path.read_text().replace("planted:pointer@llama", "tiny"))
+    save_tiny(tmp_path / "models" / "tiny")
+    done = run(tmp_path, "suite", "--model", str(tmp_path / "models" / "tiny"), "--no-store", "--report", "report")
+    assert done.returncode == 1
+    assert "NOT REPLICATED, expected REPLICATED" in done.stdout
+    assert str(rows_of(tmp_path)[0]["command"]).startswith("pytest 'suite/test_mine.py::test_sizes[")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"column": "number"}, "count returned DataFrame, expected a data frame with a column 'prompt'"),
+        (
+            {"column": "number"},
+            "count returned a data frame with the columns 'number', 'value', expected a data frame with a",
+        ),
         ({"number": "7"}, "the evidence has 7 units, the claim declares 12"),
         ({"number": "object()"}, "the arguments of count are part of the name of its evidence"),
     ],
