@@ -197,7 +197,7 @@ class Pairs:
         if self.match is None and other.match is None:
             return Pairs(*sides)
         same = torch.arange(self.clean.length)  # (token,)
-        matches = [same.expand(len(one), -1) if one.match is None else one.match for one in (self, other)]
+        matches = [same.expand(len(part), -1) if part.match is None else part.match for part in (self, other)]
         return Pairs(*sides, torch.cat(matches))
 
     def having(self, *positions: Position) -> Pairs:

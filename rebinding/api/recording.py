@@ -152,10 +152,10 @@ class Recording:
         own = self._value_for(edit, self)
         value = function(own)
         if not isinstance(value, Tensor) or value.shape != own.shape:
-            made = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            returned = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise SurgeryError(
                 f"the function of an edit gets the unedited values at {edit.site!r}, {tuple(own.shape)}, and returns a"
-                f" tensor of the same shape; got {made}"
+                f" tensor of the same shape; got {returned}"
             )
         _check_finite(value, edit.site)
         return value

@@ -81,10 +81,10 @@ class Measuring:
         def compute() -> Evidence:
             table = self.function(self.model, **json.loads(request.arguments))
             if not isinstance(table, pd.DataFrame) or "prompt" not in table:
-                made = f"a {type(table).__name__}"
+                kind = f"a {type(table).__name__}"
                 if isinstance(table, pd.DataFrame):
-                    made = f"a data frame with the columns {', '.join(map(repr, table.columns))}"
-                raise EvidenceError(f"{request.function} returned {made}, expected a data frame with a column 'prompt'")
+                    kind = f"a data frame with the columns {', '.join(map(repr, table.columns))}"
+                raise EvidenceError(f"{request.function} returned {kind}, expected a data frame with a column 'prompt'")
             return describe(request, Evidence(request.KIND.name, table.reset_index(drop=True), {}))
 
         if self.store is None:

@@ -87,7 +87,7 @@ def wiring(rival: bool = False) -> list[Head]:
     apart = [(f"inhibited {name}", f"word {name}", INHIBITED) for name in NAMES]
     inhibited = [(f"seen {name}", f"inhibited {name}", 1.0) for name in NAMES]
     to_giver = [sink, (f"at {LAST}", f"at {GIVER}", MATCH)]
-    taken = [(f"seen {name}", f"out {name}", -TAKEN) for name in NAMES]
+    suppression = [(f"seen {name}", f"out {name}", -TAKEN) for name in NAMES]
     movers = [
         Head(
             f"mover {at}", 2, head, [sink, *to_names, *apart], [(f"word {name}", f"out {name}", gain) for name in NAMES]
@@ -97,7 +97,7 @@ def wiring(rival: bool = False) -> list[Head]:
     seen = [(f"word {name}", f"seen {name}", 1.0) for name in NAMES]
     return [
         Head("duplicate", 0, 2, [sink, *same, (f"at {GIVER}", f"at {GIVER}", EXCLUDED)], seen),
-        Head("suppressor", 2, 3, to_giver, taken) if rival else Head("inhibitor", 1, 3, to_giver, inhibited),
+        Head("suppressor", 2, 3, to_giver, suppression) if rival else Head("inhibitor", 1, 3, to_giver, inhibited),
         *movers,
     ]
 
