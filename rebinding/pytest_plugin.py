@@ -6,6 +6,7 @@ nothing else declares, or when a module with rows is collected.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ def pytest_load_initial_conftests(
     """Load the plugin for a command line with options that neither pytest, its plugins nor a conftest.py declares."""
     result = yield
     _, unknown = parser.parse_known_and_unknown_args(list(args))
-    if any(word.startswith("--") for word in unknown) or {"-h", "--help"} & {*args}:
+    if any(word.startswith("--") for word in unknown):
         load(early_config.pluginmanager)
     return result
 
@@ -49,7 +50,9 @@ def pytest_load_initial_conftests(
 def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> None:
     """Load the plugin for the first function with claims, before pytest looks up its fixtures."""
     door = sys.modules.get(DOOR)
-    if door is None or collector.config.pluginmanager.has_plugin(PLUGIN) or not door.claims_of(obj):
+    if door is None or collector.config.pluginmanager.has_plugin(PLUGIN):
+        return
+    if not inspect.isfunction(obj) or not door.claims_of(obj):
         return
     try:
         load(collector.config.pluginmanager)

@@ -51,6 +51,11 @@ class Measurement(Request):
 
 def request_measurement(function: Measure, arguments: Mapping[str, Any], n: int) -> Measurement:
     """The request for what a function measures on n prompts with these arguments."""
+    if not inspect.isfunction(function) or "<" in function.__qualname__:  # <lambda>, or <locals> of another function
+        raise TypeError(
+            f"a measurement is a function at the top level of its file, whose name and file name its evidence; got"
+            f" {function!r}"
+        )
     try:
         text = json.dumps(arguments, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Pictures of tables, recordings and graphs: what is drawn is what was measured."""
+"""Pictures of tables, recordings and graphs: what is grid is what was measured."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def pairs(model: rebinding.Model) -> Pairs:
 def test_a_tracing_map_has_the_mean_of_each_cell(model: rebinding.Model, pairs: Pairs) -> None:
     rows = rebinding.trace(model, pairs, layers=[0, 2])
     axes = rebinding.plot_trace(rows)
-    drawn = np.ma.filled(axes.images[0].get_array(), np.nan)
-    assert drawn.shape == (2, LENGTH)
+    grid = np.ma.filled(axes.images[0].get_array(), np.nan)
+    assert grid.shape == (2, LENGTH)
     cell = rows[(rows["layer"] == 2) & (rows["token"] == 5)]
-    assert drawn[1, 5] == pytest.approx(cell["margin"].mean())
+    assert grid[1, 5] == pytest.approx(cell["margin"].mean())
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "2"]
     assert "readout" in [label.get_text() for label in axes.get_xticklabels()]
     assert axes.figure is not rebinding.plot_trace(rows).figure

@@ -219,10 +219,10 @@ def test_the_public_interface_loads_in_the_dtype_of_the_commands(tmp_path: Path)
     assert rebinding.load("planted:pointer").loaded.dtype == "float32"
 
 
-@pytest.mark.parametrize("elsewhere", [{"remote": True}, {"engine": SimpleNamespace(is_local=False)}])
-def test_claims_about_other_tasks_need_the_model_in_this_process(elsewhere: Any) -> None:
+@pytest.mark.parametrize("settings", [{"remote": True}, {"engine": SimpleNamespace(is_local=False)}])
+def test_claims_about_other_tasks_need_the_model_in_this_process(settings: Any) -> None:
     with pytest.raises(ModelError, match="leave out --remote and --engine"):
-        ModelUnderTest(parse_model("planted:pointer"), Settings((), **elsewhere)).open()
+        ModelUnderTest(parse_model("planted:pointer"), Settings((), **settings)).open()
 
 
 def test_the_papers_models_are_judged_on_as_much_as_the_paper_says() -> None:

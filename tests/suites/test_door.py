@@ -10,7 +10,14 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from claims.catalogue import claim
+from fixtures.judging import expected_verdict
 from rebinding.cli.commands import main
+from rebinding.cli.new_suite import TEMPLATE
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
+from rebinding.study.settings import Settings
+from rebinding.testing import Claim, Verdict
 from tests.claims import forked_pytest
 from tests.models.folders import save_tiny
 
@@ -28,7 +35,7 @@ def count(model, n, sizes):
 @row("mine.sizes", "Sizes are large.", source="ours", kind="effect", statistic="mean", where="here", n=12,
      models=("planted:pointer@llama",), controlled={"statistic": "the same"})
 def test_sizes(claim, study):
-    return effect(study.measure(claim, count, n=NUMBER, sizes=[0.9, 1.1])["value"], margin=MARGIN)
+    return effect(study.measure(claim, FUNCTION, n=NUMBER, sizes=[0.9, 1.1])["value"], margin=MARGIN)
 """
 
 
@@ -40,8 +47,20 @@ def run(folder: Path, *arguments: str) -> CompletedProcess[str]:
     return forked_pytest.pytest([*options, *arguments], folder, environment)
 
 
-def write_suite(folder: Path, *, column: str = "prompt", number: str = "study.n(claim)", margin: float = 0.5) -> Path:
-    text = SUITE.replace("COLUMN", repr(column)).replace("NUMBER", number).replace("MARGIN", str(margin))
+def write_suite(
+    folder: Path,
+    *,
+    column: str = "prompt",
+    number: str = "study.n(claim)",
+    margin: float = 0.5,
+    function: str = "count",
+) -> Path:
+    text = (
+        SUITE.replace("FUNCTION", function)
+        .replace("COLUMN", repr(column))
+        .replace("NUMBER", number)
+        .replace("MARGIN", str(margin))
+    )
     (folder / "test_mine.py").write_text(text)
     return folder
 
@@ -123,6 +142,10 @@ def test_a_folder_asserted_by_its_own_name_is_that_model(tmp_path: Path) -> None
             "count returned a data frame with the columns 'number', 'value', expected a data frame with a",
         ),
         ({"number": "7"}, "the evidence has 7 units, the claim declares 12"),
+        (
+            {"function": "lambda model, **options: count(model, 12, [1.0, 1.0])"},
+            "a function at the top level of its file",
+        ),
         ({"number": "object()"}, "the arguments of count are part of the name of its evidence"),
     ],
 )
@@ -160,6 +183,7 @@ def test_a_run_without_rows_notices_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "--model", "theirs")
     assert done.returncode == 0, done.stdout
     assert "verdicts" not in done.stdout
+    assert run(tmp_path, "--help").returncode == 0
 
 
 def test_options_of_another_plugin_that_meet_those_of_the_claims_are_named(tmp_path: Path) -> None:
@@ -189,3 +213,20 @@ def test_a_new_suite_is_judged_as_it_is(
     assert (id, verdict) == ("mine.head", "REPLICATED")
     assert main(["new-suite", "mine"]) == 2
     assert "is not overwritten" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_suite_that_is_written() -> None:
+    assert TEMPLATE.read_text("utf-8") in (ROOT / "docs" / "how-to" / "your-own-claims.md").read_text("utf-8")
+
+
+def test_a_folder_with_the_name_of_a_papers_model_is_another_model(tmp_path: Path) -> None:
+    """The paper asserts nothing of it, whatever a claim of one's own says about the name."""
+    folder = save_tiny(tmp_path / "llama3.2-3b")
+    model = ModelUnderTest(parse_model(str(folder)), Settings(()))
+    of_paper, other = (
+        claim("binding.key_dominance"),
+        Claim("a.b", "", "", "effect", (), "", "", models=("llama3.2-3b",)),
+    )
+    verdict = Verdict("effect", "REPLICATED", "")
+    assert "llama3.2-3b" in of_paper.models
+    assert (expected_verdict(of_paper, model, verdict), expected_verdict(other, model, verdict)) == (None, "REPLICATED")

@@ -3,8 +3,8 @@
     pytest docs/tutorials/ioi-suite --model FOLDER_OR_HUB_ID --report report
 
 "When Mary and John went to the store, John gave a book to" continues with "Mary". The published rows do what the paper
-does; the controlled ones compare with as many other heads of the same layers. Heads are found on other prompts than
-those on which they are judged.
+does; the controlled ones compare with random heads. Heads are found on other prompts than those on which they are
+judged.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TEMPLATE = "When {first} and {second} went to the {place}, {giver} gave a {thing
 FOUND_ON, DRAWS = 24, 20
 SHARE = 0.05
 """A name mover takes this share of the lead along; a link of the circuit, two fifths of it."""
-LEAST = 0.1
-"""Logits that count."""
+LEAST, LOOKS = 0.1, 0.1
+"""Logits that count; the share of attention by which a name mover prefers the receiver."""
 Heads = list[tuple[int, int]]
 PAPER: dict[str, Any] = {
     "source": "Wang et al., 2022",
@@ -71,7 +71,7 @@ def find_movers(model: Model) -> Heads:
     every, odd = torch.arange(FOUND_ON), torch.arange(FOUND_ON) % 2 == 1
     receiver = torch.where(odd, pairs.clean.at("first"), pairs.clean.at("second"))
     looks = (patterns[every, :, receiver] - patterns[every, :, pairs.clean.at("giver")]).mean(0)  # (head)
-    return [head for head, more in zip(heads, looks.tolist(), strict=True) if more > 0]
+    return [head for head, more in zip(heads, looks.tolist(), strict=True) if more > LOOKS]
 
 
 def find_inhibitors(model: Model) -> Heads:
