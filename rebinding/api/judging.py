@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[1]
 SETTINGS = Path(__file__).with_name("judge.ini")
+FOR_OTHER_RUNS = "PYTEST_ADDOPTS"
+"""Options that the environment holds for the caller's own tests; their plugins and conftest.py are not there when the
+claims are judged."""
 INSTALLED = "REBINDING_JUDGE"
 """The command, in the environment of the process: its messages and reports name it, and not pytest."""
 FINISHED = (0, 1)
@@ -154,7 +157,8 @@ def run_claims(
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     chosen = [*(["--all"] if every_row else []), *(word for test in tests for word in ("--test", test))]
     words = shlex.join(["rebinding", "judge", *models, *chosen, *options])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", INSTALLED: words}
+    inherited = {name: value for name, value in os.environ.items() if name != FOR_OTHER_RUNS}
+    environment = {**inherited, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", INSTALLED: words}
     done = subprocess.run(
         command, env=environment, text=True, check=False,
         stdout=subprocess.PIPE if capture else None, stderr=subprocess.STDOUT if capture else None,

@@ -101,7 +101,20 @@ def open_gguf(path: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
     except (ValueError, KeyError, OSError, RuntimeError, NotImplementedError) as error:
         raise UnsupportedArchitecture(f"transformers cannot load {path} ({error}): {_advice()}") from error
     check_report(path, model, report)
+    _align(model)
     return _without_quantiser(model)
+
+
+ALIGNED = 64
+"""Bytes to which PyTorch aligns what it allocates."""
+
+
+def _align(model: PreTrainedModel) -> None:
+    """Move weights to where PyTorch would have put them. What numpy dequantised lies at other addresses in every
+    process; kernels may sum in another order there, and the same training would give another adapter."""
+    for weight in (*model.parameters(), *model.buffers()):
+        if weight.data_ptr() % ALIGNED:
+            weight.data = weight.data.clone()
 
 
 def _without_quantiser(model: Any) -> PreTrainedModel:

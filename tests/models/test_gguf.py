@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType
 
 from rebinding.cli.commands import main
 from rebinding.models import ALIASES, Origin, errors, load, origin
-from rebinding.models.gguf import header
+from rebinding.models.gguf import ALIGNED, header
 from rebinding.task.designs import design
 from tests.models.gguf_files import HEAD, KV_HEADS, write
 
@@ -52,6 +52,10 @@ def test_a_file_is_the_subject_that_its_folder_is(tmp_path: Path) -> None:
     second = load(str(tmp_path / "folder"), dtype="float32")
     assert second.fingerprint == loaded_model.fingerprint
     assert second.weights is None
+    weights = loaded_model.model.state_dict().values()
+    assert not [weight for weight in weights if weight.data_ptr() % ALIGNED], (
+        "kernels sum there as in any process"
+    )
     prompts = [design("counterbalanced").prompt(number) for number in range(9)]
     encoded = loaded_model.encoder().encode(prompts)
     assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in second.encoder().encode(prompts)]
