@@ -190,4 +190,7 @@ def _near_tie(name: str, computed: pd.DataFrame, allowed: float) -> NDArray[np.b
     margin = ANSWERS.get(name.removesuffix("_with_counterfactual"))
     if margin is None or margin not in computed:
         return np.zeros(len(computed), dtype=np.bool_)
-    return (computed[margin].abs() <= allowed).to_numpy()
+    margins = (
+        [margin, margin.replace("margin", "counterfactual_margin")] if name.endswith("_counterfactual") else [margin]
+    )
+    return (computed[[own for own in margins if own in computed]].abs() <= allowed).any(axis=1).to_numpy()

@@ -133,6 +133,8 @@ def search_on(
 
 def search_model(bench: EvidenceSource, name: str) -> Graph:
     """The graph that the search finds on this model; the workbench's store has all finished steps."""
+    from rebinding.experiments.workbench import Workbench  # which imports this module
+
     if not isinstance(bench, Workbench) or not isinstance(bench.surgeon, TorchSurgeon):
         raise ModelError(f"{name}: {REMOTE_MODEL}")
     stories = bench.prompts.design("counterbalanced")
