@@ -22,6 +22,7 @@ from rebinding.paper.circuit import CircuitError, Owner, to_json
 from rebinding.paper.circuit import load as load_circuit
 from rebinding.surgery import SurgeryError
 from tests.api.small import GROUP, LENGTH, model_of, prompts_of
+from tests.close import agree
 
 HEAD = (1, 2)
 
@@ -127,7 +128,7 @@ def test_a_read_beside_an_edit_of_the_copy_is_refused() -> None:
         other_head, before = Read(site, at=9, head=(1, 0), scope="head"), Read(site, at=8, head=HEAD, scope="head")
         values = recording.run(edit, Read("logits"), other_head, before)
         for value, clean in zip(values[1:], recording.read(other_head, before), strict=True):
-            assert torch.equal(value, clean)
+            assert agree(value, clean), "run anew, in sums of another shape"
         (seen,) = recording.run(
             Edit(site, 1.0, at=9, head=(1, 0), scope="group"), Read(site, at=9, head=HEAD, scope="head")
         )

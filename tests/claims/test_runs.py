@@ -60,13 +60,16 @@ def test_a_planted_folder_is_judged_against_the_papers_numbers(planted: Path, tm
     replicated = (
         "binding.q_redirects",
         "circuit.chain.A_logits",
-        "tracing.boxes_emerge_after_swap",
-        "tracing.five_boxes.boxes_emerge_after_swap",
     )
+    emerge = ("tracing.boxes_emerge_after_swap", "tracing.five_boxes.boxes_emerge_after_swap")
     assert verdicts(junit) == {
         "binding.table.q.dR": "NOT REPLICATED",  # 6.6 nats where the paper has 2.66; too close to its margin to assert
         **{f"roles.a_lowers_content{ending}": "NOT REPLICATED" for ending in SUFFIXES},  # asserted as published
         **{f"{row}{ending}": "REPLICATED" for ending in SUFFIXES for row in replicated},
+        # In published stories the plant has the box at the question box alone, and not at two tokens in between:
+        # 72 prompts show that, and 24 leave it open. In controlled ones the partner's label has it too.
+        **{f"{row}.controlled": "REPLICATED" for row in emerge},
+        **dict.fromkeys(emerge, "INCONCLUSIVE"),
     }
 
 

@@ -145,12 +145,39 @@ def test_discovery_finds_the_known_heads_and_as_many_as_a_stage_keeps(row_reques
     assert sent["published"] == {"A": 0, "B": 32, "C": 32, "D": 25, "E": 10}  # of 32 heads there are in all
 
 
-def test_headline_rows_share_one_discovery(row_requests: dict[str, RowRequests]) -> None:
-    """The longest part of a run: every discovery begins with stage A over all heads. Long rows are discovered anew."""
+def is_stage_a_over_all(request: Request) -> bool:
+    """What every discovery begins with: the longest part of a run."""
+    return isinstance(request, Paths) and request.stage.group == "A" and request.senders is None
+
+
+def test_headline_rows_discover_nothing(row_requests: dict[str, RowRequests]) -> None:
+    """They judge the circuit that is given: what the paper prints, or a file. Long rows discover anew."""
     rows = [row.claim.id for row in catalogue() if row.claim.headline is not None and not row.claim.long]
     requests = [request for row in rows for request in row_requests[row].requests]
     assert len(requests) > len(rows)
-    assert len({r for r in requests if isinstance(r, Paths) and r.stage.group == "A" and r.senders is None}) == 1
+    assert not [request for request in requests if is_stage_a_over_all(request)]
+
+
+def test_discoveries_share_their_first_stage(row_requests: dict[str, RowRequests]) -> None:
+    """It is asked once for each kind of noise and freezing, however many rows and further stages follow it; and once
+    on stories without a swap, for the row about them."""
+    requests = [request for row in row_requests.values() for request in row.requests]
+    asked = [request for request in requests if isinstance(request, Paths) and is_stage_a_over_all(request)]
+    different = Counter(
+        (request.prompts.design, request.facets["noise"], request.settings.frozen, request.facets.get("operations"))
+        for request in set(asked)
+    )
+    assert different == Counter(
+        [
+            ("counterbalanced", "independent", "all", 0),
+            ("counterbalanced", "independent", "all", None),
+            ("published", "fresh", "none", None),
+            ("published", "objects", "none", None),
+            ("published", "rotation", "all", None),
+            ("published", "rotation", "none", None),
+        ]
+    )
+    assert len(asked) > 100, "many rows ask"
 
 
 def test_a_line_is_plain_json(row_requests: dict[str, RowRequests]) -> None:

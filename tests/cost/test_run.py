@@ -10,11 +10,14 @@ import pytest
 
 from rebinding.cost.hollow_model import STAND_IN
 from rebinding.models import ALIASES
+from rebinding.study.gates import FEWEST_ABLE
 from tests.claims.run_claims import assert_ok, run
 from tests.claims.test_options import settings
 from tests.models.folders import save_tiny
 
 ROWS = "recovers_accuracy or not_a_floor or route_through_swap_labels"
+NUMBERS = {"replays": {2}, "ability": {FEWEST_ABLE}, "ablation, vs groups, balanced": {2}}
+"""Prompts of three requests under `--samples 2`: the gate on ability asks for more than it is judged on."""
 
 
 def test_the_papers_four_models_need_no_gpu() -> None:
@@ -84,7 +87,8 @@ def test_two_processes_count_as_one_does(folder: Path, tmp_path: Path) -> None:
     assert "not costed: crossings (beyond.route_through_swap_labels)" in output
     assert "fits into one GPU of 80 GB" in output
     assert [row["id"] for row in model["claims"]][-1] == "beyond.route_through_swap_labels"
-    assert {line["n"] for line in model["lines"].values() if line["name"] == "ability"} == {2}
+    numbers = {name: {line["n"] for line in model["lines"].values() if line["name"] == name} for name in NUMBERS}
+    assert numbers == NUMBERS
     assert model["flop"] == sum(line["flop"] for line in model["lines"].values())
     assert not (tmp_path / "one" / "claims.json").exists()
     _, rerun = run_cost(folder, tmp_path / "two", "-n", "2", "--dist", "load")

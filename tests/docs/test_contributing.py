@@ -47,8 +47,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (tree / place).write_text(text)
     for place, table, imports, entry in entries():
         add_entry(tree / place, table, imports, entry)
-    for folder in ("tree", "experiments", "evidence", "surgery"):
+    for folder in ("tree", "experiments", "evidence", "families", "surgery"):
         shutil.copytree(ROOT / "tests" / folder, tree / "tests" / folder)
+    for module in ("close.py", "everyday.py"):
+        shutil.copy(ROOT / "tests" / module, tree / "tests" / module)
     return tree
 
 

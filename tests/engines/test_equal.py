@@ -137,7 +137,7 @@ def test_worker_computes_in_a_fresh_process() -> None:
     returned too."""
     request = make_request("unswapped", Stories(load(NAME, device="cpu").encoder()))
     module = experiment_of(type(request)).run.__module__
-    assert module == "rebinding.experiments.circuit.measure"
+    assert module == "rebinding.experiments.ablation"
     task = Task(LoadOptions(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
     result = subprocess.run(
         [sys.executable, "-c", WORKER], input=pickle.dumps(task), cwd=ROOT, capture_output=True, check=True

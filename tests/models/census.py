@@ -35,6 +35,7 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(["attention_bias", "mlp_bias", "qk_layernorm", "use_qk_norm", "use_sliding_window"], True),
     **dict.fromkeys(["residual_multiplier", "logits_scaling", "embedding_multiplier"], 0.6),
     "query_pre_attn_scalar": 7,
+    "attention_multiplier": 0.3,  # trained ones divide scores by the root of head_dim or more; Granite's default is 1
     "max_window_layers": 2,
     "encoder_layers": 1,
     "encoder_attention_heads": 6,

@@ -127,6 +127,9 @@ def test_heads_in_their_own_order_are_not_refused(family: Any) -> None:
 
 STATES: list[tuple[float, float | None]] = [(0.01, None), (0.1, None), (1.0, None), (0.1, 0.0), (0.1, 1e-6)]
 """The scale of all weights, and of those of the state where it is another."""
+LARGEST_ACCEPTED = 0.3
+"""Up to this scale the check accepts the model without a state on every processor: under `--rounding 1` to `6` it uses
+up to a fifth of its allowance. At 1 scores are so far apart that rounding alone uses up to four times the allowance."""
 MESSAGES: dict[str, str] = {
     "a recurrent branch": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(Recurrent\), besides attention",
     "a token shift": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(TokenShift\)",
@@ -141,12 +144,13 @@ MESSAGES: dict[str, str] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_beside_attention_is_refused(kind: str, scales: tuple[float, float | None]) -> None:
     """At every initial scale, and the reason names it; also where it starts at nothing: training would let it grow, and
-    no comparison of numbers shows it yet. The same model without a state is accepted."""
+    no comparison of numbers shows it yet. The same model without a state is accepted, at scales where rounding decides
+    nothing."""
     scale, initial = scales
     with pytest.raises(errors.ModelError, match=MESSAGES[kind]):
         check(stateful(kind, scale, initial=initial))
     if kind == KINDS[0]:
-        assert check(stateful(NO_STATE, scale)).branches is not None
+        assert check(stateful(NO_STATE, min(scale, LARGEST_ACCEPTED))).branches is not None
 
 
 def test_keys_of_another_layer_are_noticed_by_a_layer_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:

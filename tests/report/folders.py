@@ -242,12 +242,12 @@ def roles(kind: str, mode: str, shift: float) -> Evidence:
 
 
 def binding(shift: float, random: np.random.Generator) -> Evidence:
-    """Attention of one head on three slots before and after."""
+    """Attention of one head on three slots before and after; shifted, too, the two shares of a slot are below 1."""
     rows = pd.DataFrame(list(product(range(PROMPTS), CONDITIONS)), columns=["prompt", "condition"])
     rows = rows.assign(i=1, j=0, correct=rows["prompt"] > 0, draw=0, layer=2, head=1)
     names = [f"{kind}_{slot}" for kind in ("box", "object") for slot in range(3)]
     for when, name in product(("before", "after"), [*names, "logit_0", "logit_1", "logit_2"]):
-        change = shift * (when == "after" and name.endswith("_0"))
+        change = (shift if name.startswith("logit") else shift / 4) * (when == "after" and name.endswith("_0"))
         rows[f"{when}_{name}"] = random.uniform(0.1, 0.3, len(rows)) + change
     conditions = {name: {"kinds": ["box", "object"]} for name in CONDITIONS}
     return Evidence("binding", rows, {"slots": 3, "heads": [[2, 1]], "scope": "head", "conditions": conditions})

@@ -46,8 +46,9 @@ def test_a_second_page_is_the_same_and_draws_nothing(
 
 
 @pytest.mark.slow
-def test_other_evidence_is_drawn_anew(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path / "store")
+def test_other_evidence_is_drawn_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure of section 3, which the page has if a row of that section ran."""
+    folder, store = make(tmp_path / "r", [make_row("tracing.boxes_emerge_after_swap")]), Store(tmp_path / "store")
     before = html(read(folder), store)
     model = read(folder).models[0]
     name, path = next((name, path) for name, path in model.files.items() if name.startswith("diagnostic-3"))
