@@ -9,9 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rebinding.api.discovery import Evaluation as Evaluation
     from rebinding.api.discovery import discover as discover
-    from rebinding.api.discovery import evaluate as evaluate
+    from rebinding.api.evaluation import Evaluation as Evaluation
+    from rebinding.api.evaluation import Faithfulness as Faithfulness
+    from rebinding.api.evaluation import evaluate as evaluate
+    from rebinding.api.evaluation import faithfulness as faithfulness
+    from rebinding.api.hypotheses import Hypotheses as Hypotheses
+    from rebinding.api.hypotheses import check_circuit as check_circuit
     from rebinding.api.judging import JudgeError as JudgeError
     from rebinding.api.judging import Verdicts as Verdicts
     from rebinding.api.judging import judge as judge
@@ -22,12 +26,18 @@ if TYPE_CHECKING:
     from rebinding.api.patching import patch_paths as patch_paths
     from rebinding.api.patching import trace as trace
     from rebinding.api.plots import plot_attention as plot_attention
+    from rebinding.api.plots import plot_faithfulness as plot_faithfulness
     from rebinding.api.plots import plot_graph as plot_graph
     from rebinding.api.plots import plot_heads as plot_heads
     from rebinding.api.plots import plot_trace as plot_trace
     from rebinding.api.prompts import Pairs as Pairs
     from rebinding.api.prompts import Prompts as Prompts
     from rebinding.api.recording import Recording as Recording
+    from rebinding.experiments.metrics import CleanRun as CleanRun
+    from rebinding.experiments.metrics import accuracy as accuracy
+    from rebinding.experiments.metrics import kl_divergence as kl_divergence
+    from rebinding.experiments.metrics import logit_difference as logit_difference
+    from rebinding.experiments.metrics import probability as probability
     from rebinding.experiments.search.graph import Graph as Graph
     from rebinding.models.errors import ModelError as ModelError
     from rebinding.paper.circuit import Circuit as Circuit
@@ -43,9 +53,12 @@ __version__ = "0.2.0.dev0"
 _MODULES = {
     "Circuit": "paper.circuit",
     "CircuitError": "paper.circuit",
+    "CleanRun": "experiments.metrics",
     "Edit": "surgery.sites",
-    "Evaluation": "api.discovery",
+    "Evaluation": "api.evaluation",
+    "Faithfulness": "api.evaluation",
     "Graph": "experiments.search.graph",
+    "Hypotheses": "api.hypotheses",
     "JudgeError": "api.judging",
     "Model": "api.model",
     "ModelError": "models.errors",
@@ -57,25 +70,35 @@ _MODULES = {
     "Recording": "api.recording",
     "SurgeryError": "surgery.sites",
     "Verdicts": "api.judging",
+    "accuracy": "experiments.metrics",
+    "check_circuit": "api.hypotheses",
     "design": "api.model",
     "discover": "api.discovery",
-    "evaluate": "api.discovery",
+    "evaluate": "api.evaluation",
+    "faithfulness": "api.evaluation",
     "judge": "api.judging",
+    "kl_divergence": "experiments.metrics",
     "load": "api.model",
+    "logit_difference": "experiments.metrics",
     "patch_paths": "api.patching",
     "plot_attention": "api.plots",
+    "plot_faithfulness": "api.plots",
     "plot_graph": "api.plots",
     "plot_heads": "api.plots",
     "plot_trace": "api.plots",
+    "probability": "experiments.metrics",
     "trace": "api.patching",
     "wrap": "api.model",
 }
 __all__ = [
     "Circuit",
     "CircuitError",
+    "CleanRun",
     "Edit",
     "Evaluation",
+    "Faithfulness",
     "Graph",
+    "Hypotheses",
     "JudgeError",
     "Model",
     "ModelError",
@@ -87,16 +110,23 @@ __all__ = [
     "Recording",
     "SurgeryError",
     "Verdicts",
+    "accuracy",
+    "check_circuit",
     "design",
     "discover",
     "evaluate",
+    "faithfulness",
     "judge",
+    "kl_divergence",
     "load",
+    "logit_difference",
     "patch_paths",
     "plot_attention",
+    "plot_faithfulness",
     "plot_graph",
     "plot_heads",
     "plot_trace",
+    "probability",
     "trace",
     "wrap",
 ]

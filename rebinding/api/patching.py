@@ -10,13 +10,15 @@ import pandas as pd
 import torch
 
 from rebinding.api.model import Model
-from rebinding.api.prompts import Pairs
+from rebinding.api.prompts import Pairs, Prompts
+from rebinding.experiments.metrics import Metric, Score, score_on
 from rebinding.experiments.path_patching import Component
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
 from rebinding.experiments.paths.request import PathSettings, Stage, join_stratum
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.maps import trace as trace_pairs
+from rebinding.experiments.tracing.request import SCORES
 from rebinding.surgery.layers import heads_by_layer
 from rebinding.surgery.sites import SCOPES, Head, Heads, Position, Scope, SurgeryError, check_word, head_table
 from rebinding.task.prompts import PromptError, TokenizedPrompt
@@ -35,6 +37,7 @@ def patch_paths(
     receivers_at: Position | None = None,
     freeze: bool = True,
     scope: Scope = "head",
+    metric: Metric | None = None,
 ) -> pd.DataFrame:
     """The effect of every head at one position, as a sender, on the answer: a row per head, largest drop first.
 
@@ -45,8 +48,9 @@ def patch_paths(
     the keys or values of the receivers' whole KV groups; receivers are query heads in any case.
 
     A row for each sender below the last receiver (all heads without receivers): `layer`, `head`, `score` (the mean
-    change of the right answer's logit minus the mean of the other candidates'), its standard error `se` over pairs (NaN
-    for one pair), and its degrees of freedom.
+    change of the metric, by default the right answer's logit minus the mean of the other candidates'), its standard
+    error `se` over pairs (NaN for one pair), and its degrees of freedom. `metric` is a function such as
+    `rebinding.kl_divergence`; with one that needs no answers, prompts need none.
     """
     parts = (receivers is not None, component is not None, receivers_at is not None)
     if any(parts) and not all(parts):
@@ -68,7 +72,8 @@ def patch_paths(
         GROUPS[receivers is not None], cast(str, names[0]), None if receivers is None else "A", component, names[1],
         top_k=len(model.heads),
     )  # fmt: skip
-    scored = noise_pairs(pairs, [at, *([] if receivers_at is None else [receivers_at])])
+    score = clean_score(model, pairs.clean, metric)
+    scored = noise_pairs(pairs, [at, *([] if receivers_at is None else [receivers_at])], score)
     evidence = score_stage(
         model.surgeon, scored, stage, [] if receivers is None else list(receivers), senders=senders,
         settings=PathSettings("all" if freeze else "none", scope),
@@ -84,15 +89,18 @@ def trace(
     *,
     layers: Sequence[int] | None = None,
     at: Sequence[Position] | None = None,
+    metric: Metric | None = None,
 ) -> pd.DataFrame:
     """The tracing map: the residual stream of a clean prompt, at one layer and token, in the run of its noise prompt.
 
     `at` are positions that are one token in all prompts, clean and noise. A row per pair, layer and token. `place` is
     the token's name, or `token N` for one without. `margin` is the logit of the clean prompt's answer minus the largest
-    of the other candidates; `base_margin` is the same without a patch. Cells that cannot change anything are not run
-    (`ran`).
+    of the other candidates; `base_margin` is the same without a patch. With a `metric` the columns `metric` and
+    `base_metric` have its values, against the clean prompts' own run; prompts without two answers have no margins then.
+    Cells that cannot change anything are not run (`ran`).
     """
-    answers, rivals = pairs.clean.candidates(2), pairs.noise.answers
+    score, rivals = clean_score(model, pairs.clean, metric), pairs.noise.answers
+    answers = candidates_of(pairs.clean, metric, 2)
     layers = None if layers is None else [operator.index(layer) for layer in layers]
     for layer in layers or ():
         if not 0 <= layer < model.anatomy.n_layers:
@@ -104,7 +112,22 @@ def trace(
         for number, (clean, noise) in enumerate(zip(pairs.clean.tokenized, pairs.noise.tokenized, strict=True))
     ]
     tokens = None if at is None else _tokens(pairs, at)
-    return _with_places(trace_pairs(model.surgeon, traced, mode="own", layers=layers, tokens=tokens).rows)
+    rows = trace_pairs(model.surgeon, traced, mode="own", layers=layers, tokens=tokens, score=score).rows
+    if pairs.clean.answers is None or pairs.clean.answers.shape[1] < 2:
+        rows = rows.drop(columns=[*SCORES, *(f"base_{name}" for name in SCORES)])
+    return _with_places(rows)
+
+
+def clean_score(model: Model, prompts: Prompts, metric: Metric | None) -> Score | None:
+    """A metric on clean prompts; None for none."""
+    return None if metric is None else score_on(model.surgeon, metric, prompts.tokens, prompts.answers)
+
+
+def candidates_of(prompts: Prompts, metric: Metric | None, minimum: int = 1) -> torch.Tensor:
+    """The answer candidates (prompt, candidate). Prompts with fewer, which a metric may not need, get the first tokens
+    of the vocabulary: what is measured of these is not returned."""
+    has_enough = prompts.answers is not None and prompts.answers.shape[1] >= minimum
+    return prompts.candidates(minimum) if metric is None or has_enough else torch.arange(2).expand(len(prompts), -1)
 
 
 def _with_places(rows: pd.DataFrame) -> pd.DataFrame:
@@ -153,8 +176,9 @@ def _name(position: Position) -> str:
     return position if isinstance(position, str) else f"token {operator.index(position)}"
 
 
-def noise_pairs(pairs: Pairs, positions: Sequence[Position]) -> NoisePairs:
-    answers = pairs.clean.candidates()
+def noise_pairs(pairs: Pairs, positions: Sequence[Position], score: Score | None = None) -> NoisePairs:
+    """Pairs as path patching takes them, with roles for the positions; a score takes the place of the lead."""
+    answers = candidates_of(pairs.clean, None if score is None else score.metric)
 
     def named(prompts: Sequence[TokenizedPrompt], at: dict[str, torch.Tensor]) -> tuple[TokenizedPrompt, ...]:
         return tuple(
@@ -175,4 +199,5 @@ def noise_pairs(pairs: Pairs, positions: Sequence[Position]) -> NoisePairs:
         answers[:, 0],
         answers[:, 1:],
         tuple(map(join_stratum, pairs.clean.strata)),
+        score=score,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from torch import Tensor
 
+from rebinding.api.evaluation import Faithfulness
 from rebinding.api.recording import Recording
 from rebinding.experiments.search.graph import Graph
 from rebinding.surgery.sites import Head, Position, Read, SurgeryError, is_one_head
@@ -76,6 +77,22 @@ def plot_attention(
         axes.set(ylim=(0, 1), ylabel="attention")
     axes.set_xticks(range(length), labels, rotation=90)
     axes.set_title(f"head {head[0]}.{head[1]}{'' if at is None else f', from {at}'}", loc="left")
+    return axes
+
+
+def plot_faithfulness(curve: Faithfulness, *, axes: Axes | None = None) -> Axes:
+    """The result of `faithfulness`: its curve with the interval over prompts, and the range of random circuits."""
+    table = curve.table
+    axes = axes or _new(6, 3.6)
+    axes.fill_between(table["heads"], table["random_low"], table["random_high"], color="0.85")
+    axes.plot(table["heads"], table["random_mean"], color="0.5", label="random heads, as many in each layer")
+    axes.fill_between(table["heads"], table["low"], table["high"], color="C0", alpha=0.25)
+    axes.plot(table["heads"], table["faithfulness"], "o-", color="C0", markersize=3, label="best heads")
+    axes.axhline(1, color="0.3", linewidth=0.8, linestyle=":")
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlim(0)
+    axes.set(xlabel="heads of the circuit", ylabel="faithfulness")
+    axes.legend(loc="best", frameon=False)
     return axes
 
 

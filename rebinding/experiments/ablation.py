@@ -145,11 +145,13 @@ def evaluate(
     method: Method = "batched",
     block: int | None = None,
 ) -> Evidence:
-    """Evaluate circuits with all other heads ablated: a row per circuit and prompt."""
+    """Evaluate circuits with all other heads ablated: a row per circuit and prompt. `means` are by layer (head, token,
+    head_dim), or (prompt, head, token, head_dim), the values that the ablated heads get in each prompt."""
     settings: dict[str, Any] = {"ablation": "mean", "mean_set": mean_set}
     parts = []
     for where in prompt_blocks(surgeon, prompts, block):
-        measure = measurer(surgeon, prompts[where], answers.of(where), means, method)
+        values_of_block = [mean[where] if mean.ndim == 4 else mean for mean in means]
+        measure = measurer(surgeon, prompts[where], answers.of(where), values_of_block, method)
         values = measure(list(circuits.values()))  # (circuit, prompt, measure)
         parts.append(CIRCUITS.evidence(as_table(list(circuits), ids[where], values), settings))
     return merge(parts)

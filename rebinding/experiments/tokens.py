@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind
+from rebinding.experiments.metrics import Score
 from rebinding.surgery import Read, Surgeon
 from rebinding.surgery.sites import Reduce
 from rebinding.task.prompts import PromptError, TokenizedPrompt, unequal
@@ -104,7 +105,9 @@ def blocks(count: int, size: int) -> Iterator[slice]:
 
 MEASURES = ("label_logit", "margin", "hit", "probability")
 """The answer's logit, its margin over the best other object, whether it beats them all, and its probability."""
-CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))
+METRIC = "metric"
+"""The column of a metric of one's own."""
+CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES), numbered=METRIC)
 """Circuits under any names: the result of `evaluate`."""
 
 
@@ -113,16 +116,19 @@ class Answers:
     """The candidates of each prompt: `tokens` (prompt, candidate, alias), the right one at `right` (prompt,).
 
     A candidate with fewer aliases than the widest repeats one; its logit is the largest of its aliases'. `lowest` says
-    which candidate wins equal logits: as published the lowest token, else none. In 16 bits equal logits are common.
+    which candidate wins equal logits: as published the lowest token, else none. In 16 bits equal logits are common. A
+    metric of one's own is a fifth measure.
     """
 
     tokens: Tensor
     right: Tensor
     lowest: bool = False
+    score: Score | None = None
 
     def of(self, prompts: slice) -> Answers:
         """The candidates of some prompts."""
-        return replace(self, tokens=self.tokens[prompts], right=self.right[prompts])
+        score = None if self.score is None else self.score.part(prompts)
+        return replace(self, tokens=self.tokens[prompts], right=self.right[prompts], score=score)
 
     def take(self, source: Tensor) -> Reduce:
         """Keep (row, measure): the answer's logit, its margin over the best other candidate, hit, and probability.
@@ -145,9 +151,13 @@ class Answers:
             is_repeated[:, 1:] = aliases.values[:, 1:] == aliases.values[:, :-1]
             of_answer = of_answer.gather(1, aliases.indices).masked_fill(is_repeated, -torch.inf)
             probability = torch.exp(of_answer.logsumexp(1) - flat.logsumexp(1))[:, None]
-            return torch.cat([label, label - others, self._hits(logits_of_tokens, tokens, right), probability], dim=1)
+            kept = [label, label - others, self._hits(logits_of_tokens, tokens, right), probability]
+            return torch.cat([*kept, *self._metric(logits, prompts)], dim=1)
 
         return measures
+
+    def _metric(self, logits: Tensor, prompts: Tensor) -> list[Tensor]:
+        return [] if self.score is None else [self.score.of(logits[:, 0], prompts)[:, None].to(logits).float()]
 
     def _hits(self, logits: Tensor, tokens: Tensor, right: Tensor) -> Tensor:
         """1 where the right candidate wins, else 0: (row, 1); from logits and tokens (row, candidate, alias)."""
@@ -172,9 +182,10 @@ def full_model(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], answers: An
 
 
 def as_table(names: Sequence[str], ids: Sequence[int], values: Tensor) -> pd.DataFrame:
-    """Values (circuit, prompt, measure) as a table."""
+    """Values (circuit, prompt, measure) as a table; a fifth measure is a metric of one's own."""
     frame = pd.DataFrame(
         {"circuit": [name for name in names for _ in ids], "prompt": [number for _ in names for number in ids]}
     )
-    flat = values.reshape(len(frame), len(MEASURES)).cpu()
-    return frame.assign(**{name: flat[:, column].numpy() for column, name in enumerate(MEASURES)})
+    flat = values.reshape(len(frame), values.shape[-1]).cpu()
+    measures = zip((*MEASURES, METRIC), flat.unbind(1), strict=False)
+    return frame.assign(**{name: column.numpy() for name, column in measures})

@@ -78,7 +78,7 @@ class _Recorder:
 
     def see(self, layer: int, stage: AttentionStage, value: Tensor) -> Tensor:
         if stage == "z" and self.fixed_z is not None:
-            value = self.fixed_z[layer][:, self.begin :].to(value)[None].expand_as(value)
+            value = self.fixed_z[layer][..., self.begin :, :].to(value).expand_as(value)
         if stage in self.sites_to_keep:
             self.keep(stage, layer, value)
         return value
@@ -102,12 +102,14 @@ def record(
 ) -> RecordedRun:
     """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need.
 
-    With `fixed_z`, one tensor (head, token, head_dim) a layer, every head's output is fixed at these values.
+    With `fixed_z`, one tensor (head, token, head_dim) a layer, every head's output is fixed at these values; a tensor
+    (prompt, head, token, head_dim) has values for each prompt.
     """
     check_tokens(anatomy, tokens)
     check_kept_sites(keep)
     sites_to_keep = frozenset(keep) | {"keys", "values"}
-    common = 0 if anatomy.has_mixers else common_beginning(tokens)  # a mixer needs every token
+    is_by_prompt = any(values.ndim == 4 for values in fixed_z or ())  # then no beginning is common
+    common = 0 if anatomy.has_mixers or is_by_prompt else common_beginning(tokens)  # a mixer needs every token
     sizes = [1, tokens.shape[0] - 1] if common else [tokens.shape[0]]
     first, *rest = (part for group in tokens.split(sizes) for part in group.split(rows))
     parts = [_pass(model, anatomy, first, _Recorder(sites_to_keep, fixed_z))]

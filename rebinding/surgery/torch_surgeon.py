@@ -161,7 +161,7 @@ class TorchSurgeon(Surgeon):
             return self.recordings.get(tokens, keep, lambda: self._record(tokens, keep))
 
     def record_mean_ablated(self, tokens: Tensor, fixed_z: Sequence[Tensor]) -> RecordedRun:
-        """Run prompts with every head's output fixed: `fixed_z[layer]` is (head, token, head_dim)."""
+        """Run prompts with every head's output fixed: `fixed_z[layer]` is ([prompt,] head, token, head_dim)."""
         with run_alone(self.model):
             return self._record(tokens, {"z"}, fixed_z)
 

@@ -279,11 +279,13 @@ def test_importing_the_package_imports_nothing_large() -> None:
 
 
 def test_an_unknown_name_lists_the_names() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'patch'; its names are Circuit, CircuitError, Edit"):
+    with pytest.raises(AttributeError, match=r"no attribute 'patch'; its names are Circuit, CircuitError, CleanRun"):
         rebinding.patch  # noqa: B018
 
 
-def test_judge_says_why_nothing_was_judged(tmp_path: Path) -> None:
+def test_judge_says_why_nothing_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not that it lacks a plugin of the caller's own tests, whose options the environment may hold."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--an-option-of-the-callers-tests")
     with pytest.raises(JudgeError, match=r"did you mean .*pointer"):
         rebinding.judge("planted:pointr", options=["--no-store"])
     with pytest.raises(ValueError, match="no model given"):

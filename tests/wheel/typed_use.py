@@ -9,9 +9,12 @@ from torch import Tensor
 
 from rebinding import (
     Circuit,
+    CleanRun,
     Edit,
     Evaluation,
+    Faithfulness,
     Graph,
+    Hypotheses,
     Model,
     NothingEdited,
     Pairs,
@@ -19,18 +22,29 @@ from rebinding import (
     Read,
     Recording,
     Verdicts,
+    accuracy,
+    check_circuit,
     design,
     discover,
     evaluate,
+    faithfulness,
     judge,
+    kl_divergence,
     load,
+    logit_difference,
     patch_paths,
     plot_attention,
+    plot_faithfulness,
     plot_graph,
     plot_heads,
     plot_trace,
+    probability,
     trace,
 )
+
+
+def own_metric(logits: Tensor, clean: CleanRun) -> Tensor:
+    return (logits - clean.logits).abs().sum(1) + clean.answers.shape[1]
 
 
 def use(folder: Path, report: Callable[[str], None]) -> tuple[Verdicts, object, object]:
@@ -55,6 +69,12 @@ def use(folder: Path, report: Callable[[str], None]) -> tuple[Verdicts, object, 
     circuit: Circuit = graph.circuit()
     evaluation: Evaluation = evaluate(model, circuit, clean.having("own"), means=stories.clean, draws=3)
     assert evaluation.circuit <= evaluate(model, [(0, 1), (2, 3)], clean + noise, match="role").circuit
+    curve: Faithfulness = faithfulness(model, patch_paths(model, pairs), clean, ablation="zero", metric=own_metric)
+    checked: Hypotheses = check_circuit(model, [(0, 1), (2, 3)], clean, draws=3)
+    assert checked.equivalence.outcome == checked.minimality.outcome
+    plot_faithfulness(curve).set_title(f"{curve.cpr:.2f}")
+    for metric in (accuracy, kl_divergence, logit_difference, probability):
+        evaluate(model, circuit, clean, ablation="resample", metric=metric)
     recording.run(Edit("z", lambda z: 2 * z, at="first", head=(0, 1)), Read("logits"))
     table = patch_paths(
         model, stories, at=-1, receivers=[(3, 1)], component="kv", receivers_at="question_box", freeze=False

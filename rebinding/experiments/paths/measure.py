@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.metrics import Score
 from rebinding.experiments.path_patching import (
     SITES,
     Component,
@@ -66,7 +67,8 @@ if TYPE_CHECKING:
 class Block(RecordedPrompts):
     """Prompts of one stage, with the noise prompts' z at the sender role, and the positions of roles.
 
-    `sender_at`, `receiver_at` and `readout` are (prompt,). The score is logit, probability and lead of the answer.
+    `sender_at`, `receiver_at` and `readout` are (prompt,). The score is logit, probability and lead of the answer; a
+    metric of one's own takes the place of the lead.
     """
 
     labels: Tensor
@@ -74,9 +76,11 @@ class Block(RecordedPrompts):
     sender_at: Tensor
     receiver_at: Tensor | None
     readout: Tensor
+    score: Score | None = None
 
     def read(self, source: Tensor) -> Read:
         take = answer_of(self.labels[source], self.rivals[source])
+        take = take if self.score is None else self.score.in_place_of_lead(take, source)
         return Read("logits", at=self.readout[source][:, None], reduce=take)
 
     def relative_change(self, senders: Sequence[Head]) -> Tensor:
@@ -169,6 +173,8 @@ class NoisePairs:
     strata: tuple[str, ...] = ()
     """The stratum of each clean prompt (`write_stratum`); empty if all are in one."""
     noise_z: dict[tuple[int, int, str], dict[int, Tensor]] = field(default_factory=dict, repr=False)
+    score: Score | None = None
+    """A metric in place of the lead."""
 
     def block(self, surgeon: Surgeon, stage: Stage, where: slice) -> Block:
         """Record a block of prompts for one stage."""
@@ -189,6 +195,7 @@ class NoisePairs:
             sender_at=positions(clean, stage.sender),
             receiver_at=None if stage.at is None else positions(clean, stage.at),
             readout=positions(clean, "readout"),
+            score=None if self.score is None else self.score.part(where),
         )
 
 

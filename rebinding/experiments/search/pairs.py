@@ -5,7 +5,7 @@ in the context: there a statement replaces the statement of the box with the sam
 second, or not named), whatever its slot. Otherwise a head whose output is only "slot 2" would have the same output in
 both prompts, and patching could not show that it is needed.
 
-**Score.** The answer's logit minus the mean logit of the story's other objects.
+**Score.** The answer's logit minus the mean logit of the story's other objects, or a metric of one's own.
 
 **Recorded pairs** are shared by the steps of a search: clean and noise runs, the noise's z token by token, and the
 senders whose z differs between the two.
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.metrics import Score
 from rebinding.experiments.path_patching import ReceiverInput, RecordedPrompts, Senders
 from rebinding.experiments.search.graph import Node
 from rebinding.experiments.search.request import LOSSES, SearchSettings
@@ -57,6 +58,7 @@ class SearchPairs:
     functions: tuple[tuple[str | None, ...], ...]
     stratum_of: tuple[Stratum, ...] = ()
     """The stratum of each pair; empty if all are in one."""
+    score: Score | None = None
 
     @property
     def strata(self) -> dict[int, int]:
@@ -73,6 +75,7 @@ class SearchPairs:
         return SearchPairs(
             self.ids[where], self.clean[where], self.noise[where], self.answers[where], self.match[where],
             self.first[where], self.places, self.functions[where], self.stratum_of[where],
+            None if self.score is None else self.score.part(where),
         )  # fmt: skip
 
     def at(self, name: str) -> Tensor:
@@ -188,8 +191,12 @@ class RecordedPairs(RecordedPrompts):
         )
 
     def _score(self, resid: Tensor, prompts: Tensor) -> Tensor:
-        """The score (row, position) from the input of the final norm (row, position, hidden). Computes only the logits
-        of the story's objects, because the whole vocabulary costs as much as eight layers of a small model."""
+        """The score (row, position) from the input of the final norm (row, position, hidden), of one position. The lead
+        needs only the logits of the story's objects; the whole vocabulary costs as much as eight layers of a small
+        model."""
+        if self.pairs.score is not None:
+            logits = self.surgeon.anatomy.logits(self.surgeon.model, resid)  # (row, 1, vocabulary)
+            return self.pairs.score.of(logits[:, 0], prompts)[:, None]
         logits = self.surgeon.anatomy.logits(self.surgeon.model, resid, self.pairs.answers[prompts]).float()
         return logits[..., 0] - logits[..., 1:].mean(-1)  # of (row, position, object)
 

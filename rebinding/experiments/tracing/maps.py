@@ -41,6 +41,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
+from rebinding.experiments.metrics import Score
 from rebinding.experiments.tokens import BLOCK, prompt_blocks, relative_change, token_batch
 from rebinding.experiments.tracing.request import OVERSAMPLING, TRACING, Query, counterfactual
 from rebinding.surgery import Edit, LogitsOf, Read, RecordedRun, Surgeon
@@ -83,16 +84,21 @@ def rows_of(
 
 
 def scores(pairs: Sequence[TracedPair], logits: Tensor) -> dict[str, np.ndarray]:
-    """Hits and margins from logits (prompt, layer, token, candidate); the last candidate is the rival."""
+    """Hits and margins from logits (prompt, layer, token, candidate); the last candidate is the rival.
+
+    Where it is the answer again, a copy of its logit, from another product, is no rival: it may be rounded higher.
+    """
     values = logits.float().numpy()
     answer = np.array([pair.answer for pair in pairs])[:, None, None]  # (prompt, 1, 1)
     of_answer = np.take_along_axis(values, answer[..., None], axis=-1)[..., 0]  # (prompt, layer, token)
     is_other = np.arange(values.shape[-1] - 1) != answer[..., None]  # (prompt, 1, 1, candidate)
     margin = of_answer - np.where(is_other, values[..., :-1], -np.inf).max(axis=-1)
     has_rival = np.array([pair.rival is not None for pair in pairs])[:, None, None]
+    repeats = np.array([not pair.changes_answer or pair.rival is None for pair in pairs])[:, None, None]
+    hit = values[..., :-1].argmax(axis=-1) == answer
     return {
-        "hit": values[..., :-1].argmax(axis=-1) == answer,
-        "hit_with_counterfactual": values.argmax(axis=-1) == answer,
+        "hit": hit,
+        "hit_with_counterfactual": np.where(repeats, hit, values.argmax(axis=-1) == answer),
         "margin": margin,
         "counterfactual_margin": np.where(has_rival, of_answer - values[..., -1], np.float32("nan")),
         "answer_logit": of_answer,
@@ -149,12 +155,13 @@ def trace(
     layers: Sequence[int] | None = None,
     tokens: Sequence[int] | None = None,
     roles: Sequence[str] | None = None,
+    score: Score | None = None,
 ) -> Evidence:
     """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing.maps`).
 
     `layers` are inputs of decoder layers; all layers and all `tokens` by default. With `roles`, a pair has rows only
     for its own tokens with one of these roles, whatever their positions in other pairs (`context_box` is the label of
-    every slot).
+    every slot). A metric on the originals adds the columns `metric` and `base_metric`.
     """
     check_pairs(pairs)
     layers = list(range(surgeon.anatomy.n_layers) if layers is None else layers)
@@ -169,7 +176,7 @@ def trace(
         "surgeon": type(surgeon).__name__,
     }
     tables = [
-        _map(surgeon, pairs[part], mode, layers, tokens, roles)
+        _map(surgeon, pairs[part], mode, layers, tokens, roles, None if score is None else score.part(part))
         for part in prompt_blocks(surgeon, [pair.original for pair in pairs])
     ]
     return merge([TRACING.evidence(table, settings) for table in tables])
@@ -182,6 +189,7 @@ def _map(
     layers: Sequence[int],
     tokens: Sequence[int] | None,
     roles: Sequence[str] | None,
+    score: Score | None,
 ) -> pd.DataFrame:
     """The map of a block of pairs; their recordings are in memory together."""
     allowed = range(len(pairs[0].original)) if tokens is None else tokens
@@ -190,8 +198,11 @@ def _map(
     )
     requested = _has_role(pairs, columns, roles).expand(-1, len(layers), -1)  # (prompt, layer, token)
     cells = requested & changing(pairs, layers, columns)
-    patched = patched_logits(surgeon, pairs, cells, layers=layers, tokens=columns)
+    patched = patched_logits(surgeon, pairs, cells, layers=layers, tokens=columns, score=score)
     rows = rows_of(mode, pairs, cells, patched.relative_change, patched.logits, patched.base, layers, columns)
+    if patched.metric is not None and patched.base_metric is not None:
+        base = patched.base_metric[:, None, None].expand_as(patched.metric)  # (prompt, layer, token)
+        rows = rows.assign(metric=patched.metric.flatten().numpy(), base_metric=base.flatten().numpy())
     return rows[requested.reshape(-1).numpy()].reset_index(drop=True)
 
 
@@ -220,11 +231,14 @@ def _has_role(pairs: Sequence[TracedPair], tokens: Sequence[int], roles: Sequenc
 @dataclass(frozen=True, eq=False)
 class Patched:
     """Logits at the readout of the candidates and the rival, patched (prompt, layer, token, candidate) and unpatched
-    (prompt, candidate), and the relative change of each patch (prompt, layer, token)."""
+    (prompt, candidate), and the relative change of each patch (prompt, layer, token). With a metric, its patched and
+    unpatched values, (prompt, layer, token) and (prompt,)."""
 
     logits: Tensor
     base: Tensor
     relative_change: Tensor
+    metric: Tensor | None = None
+    base_metric: Tensor | None = None
 
 
 def patched_logits(
@@ -234,6 +248,7 @@ def patched_logits(
     *,
     layers: Sequence[int],
     tokens: Sequence[int],
+    score: Score | None = None,
 ) -> Patched:
     """Patch each cell in a run of its own.
 
@@ -244,9 +259,12 @@ def patched_logits(
     recording = surgeon.record(token_batch([pair.counterfactual for pair in pairs]))
     new, old = (_residuals(surgeon, side, layers, tokens) for side in (originals, recording))
     changes = torch.stack([relative_change(*values).cpu() for values in zip(new, old, strict=True)], dim=1)
-    read = Read("logits", at=length - 1, reduce=LogitsOf(candidates))
-    base = surgeon.run(recording, [], [read])[0].cpu()  # (prompt, candidate)
+    reads = [Read("logits", at=length - 1, reduce=LogitsOf(candidates))]
+    if score is not None:
+        reads.append(Read("logits", at=length - 1, reduce=score.take(torch.arange(len(pairs)))))
+    base, *base_metric = (values.cpu() for values in surgeon.run(recording, [], reads))  # (prompt, candidate)
     logits = base[:, None, None].repeat(1, len(layers), len(tokens), 1)  # (prompt, layer, token, candidate)
+    metric = [values.repeat(1, len(layers), len(tokens)) for values in base_metric]  # (prompt, layer, token)
     for column, token in enumerate(tokens):
         rows_of_layer = [torch.nonzero(of_layer)[:, 0] for of_layer in cells[:, :, column].T]
         patched = [number for number, rows in enumerate(rows_of_layer) if len(rows)]
@@ -256,9 +274,11 @@ def patched_logits(
             for rows in [rows_of_layer[number]]
         ]
         if edits:  # a patch may be a no-op (two tokens, one residual): then the cell is the unpatched run
-            (values,) = surgeon.sweep(recording, edits, [read], allow_noop=True)  # (layer, prompt, candidate)
+            values, *scored = surgeon.sweep(recording, edits, reads, allow_noop=True)  # (layer, prompt, candidate)
             logits[:, patched, column] = values.cpu().transpose(0, 1)
-    return Patched(logits, base, changes)
+            for kept, of_layers in zip(metric, scored, strict=True):  # (layer, prompt, 1, 1)
+                kept[:, patched, column] = of_layers[..., 0, 0].cpu().T
+    return Patched(logits, base, changes, *metric, *(values[:, 0, 0] for values in base_metric))
 
 
 def _residuals(surgeon: Surgeon, recording: RecordedRun, layers: Sequence[int], tokens: Sequence[int]) -> list[Tensor]:

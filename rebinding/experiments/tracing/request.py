@@ -24,6 +24,7 @@ ANSWERED = Kind("answered", ("prompt", "right"))
 TRACING = Kind(
     "tracing",
     (*CELL, *SCORES, *(f"base_{name}" for name in SCORES)),
+    numbered="(base_)?metric",
     nullable=("counterfactual_margin", "base_counterfactual_margin"),
     edit_columns=("prompt",),
 )

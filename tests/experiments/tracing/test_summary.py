@@ -55,6 +55,13 @@ def test_scores_with_and_without_the_counterfactuals_answer(
     assert actual["answer_logit"] == logits[answer]
 
 
+@pytest.mark.parametrize("rival", [None, 10])
+def test_a_copy_of_the_answer_that_is_rounded_higher_wins_nothing(rival: int | None) -> None:
+    """The rival's column is computed in another product; here it is one unit in the last place above the answer's."""
+    actual = score([3.0, 1.0, 2.0, float(np.nextafter(np.float32(3), np.float32(4)))], answer=0, rival=rival)
+    assert (actual["hit"], actual["hit_with_counterfactual"]) == (True, True)
+
+
 def test_score_without_a_counterfactual_answer() -> None:
     """The rival's column repeats the answer: it wins nothing, and there is no margin over it."""
     actual = score([3.0, 1.0, 2.0, 3.0], answer=0, rival=None)
