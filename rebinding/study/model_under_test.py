@@ -12,8 +12,9 @@ from typing import Any
 
 from rebinding.api.model import Model
 from rebinding.experiments.search.graph import Graph
-from rebinding.experiments.search.measure import search_model
+from rebinding.experiments.search.measure import REMOTE_MODEL, search_model
 from rebinding.experiments.tracing.request import WIDE
+from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, ModelError
 from rebinding.models.errors import ChangedModel
 from rebinding.models.loaded_model import owner_of
@@ -217,7 +218,10 @@ class ModelUnderTest:
     @cached_property
     def graph(self) -> Graph:
         """The graph that position-free discovery finds on this model."""
-        return search_model(self.session.source, self.name)
+        source = self.session.source
+        if not isinstance(source, Workbench):
+            raise ModelError(f"{self.name}: {REMOTE_MODEL}")
+        return search_model(source, self.name)
 
     def load_circuit(self) -> Circuit | None:
         """The circuit that claims are about; None if the five stages are to discover it."""

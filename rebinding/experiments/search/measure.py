@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from rebinding.evidence import Evidence, PromptSet
-from rebinding.evidence.request import EvidenceSource
 from rebinding.experiments.ablation import Ablation, measure_ablation
 from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.search.graph import Graph, Node, part_of
@@ -131,11 +130,9 @@ def search_on(
     return Search(pairs, settings, RequestedSteps(bench, prompts, settings.block), deadline, report)
 
 
-def search_model(bench: EvidenceSource, name: str) -> Graph:
+def search_model(bench: Workbench, name: str) -> Graph:
     """The graph that the search finds on this model; the workbench's store has all finished steps."""
-    from rebinding.experiments.workbench import Workbench  # which imports this module
-
-    if not isinstance(bench, Workbench) or not isinstance(bench.surgeon, TorchSurgeon):
+    if not isinstance(bench.surgeon, TorchSurgeon):
         raise ModelError(f"{name}: {REMOTE_MODEL}")
     stories = bench.prompts.design("counterbalanced")
     return search_on(bench, search_prompts(bench.prompts, stories), SearchSettings()).graph(
