@@ -53,9 +53,7 @@ def test_a_file_is_the_subject_that_its_folder_is(tmp_path: Path) -> None:
     assert second.fingerprint == loaded_model.fingerprint
     assert second.weights is None
     weights = loaded_model.model.state_dict().values()
-    assert not [weight for weight in weights if weight.data_ptr() % ALIGNED], (
-        "kernels sum there as in any process"
-    )
+    assert not [weight for weight in weights if weight.data_ptr() % ALIGNED], "kernels sum there as in any process"
     prompts = [design("counterbalanced").prompt(number) for number in range(9)]
     encoded = loaded_model.encoder().encode(prompts)
     assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in second.encoder().encode(prompts)]
