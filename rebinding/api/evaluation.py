@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -29,6 +28,7 @@ from rebinding.experiments.tokens import MEASURES, METRIC, Answers, full_model
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery.sites import Head, SurgeryError, check_word
 from rebinding.task.prompts import PromptError, TokenizedPrompt
+from rebinding.verdicts.estimates import Array
 
 DRAWS = 20
 """Random circuits that an evaluation compares with."""
@@ -37,12 +37,13 @@ EVERYWHERE = "every token"
 SIZES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Shares of the heads: the sizes of circuits that MIB takes."""
 RESAMPLES = 1000
+"""Bootstrap samples of the prompts, for the interval of a curve."""
 Ranking: TypeAlias = Literal["signed", "absolute"]
-"""Which heads come first: those without which the metric falls most, or those without which it changes most."""
+"""Which heads come first: those with the largest change in the direction of that without all heads, or the largest of
+either sign."""
 AblationValue: TypeAlias = Literal["mean", "zero", "resample"]
 """What an ablated head gets: its mean over prompts, token by token; zeros; its values in one other prompt."""
 FULL = "full model"
-Array: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +84,7 @@ def evaluate(
     `match="role"` at each position, which layers with few other heads need.
     """
     check_word("match", match, get_args(Match))
-    if isinstance(circuit, Graph):
-        circuit = circuit.circuit()
-    is_everywhere = not isinstance(circuit, Circuit)
-    circuit = circuit if isinstance(circuit, Circuit) else circuit_of(circuit, model)
-    circuit.check(model.anatomy.n_layers, model.anatomy.n_heads)
+    circuit, is_everywhere = checked_circuit(circuit, model)
     for role in dict.fromkeys(head.role for head in circuit.heads if not is_everywhere):
         prompts.at(role)  # raises where a prompt lacks it
     sets = {"circuit": circuit}
@@ -102,6 +99,14 @@ def evaluate(
     of_circuit = rows.groupby("circuit", sort=False)["hit" if metric is None else METRIC].mean()
     random = tuple(float(of_circuit[name]) for name in sets if name != "circuit")
     return Evaluation(float(of_circuit[FULL]), float(of_circuit["circuit"]), random, rows)
+
+
+def checked_circuit(circuit: Circuit | Graph | Sequence[Head], model: Model) -> tuple[Circuit, bool]:
+    """A circuit of this model, and whether it was a list of heads, which are in the circuit at all tokens."""
+    circuit = circuit.circuit() if isinstance(circuit, Graph) else circuit
+    if not isinstance(circuit, Circuit):
+        return circuit_of(circuit, model), True
+    return circuit.check(model.anatomy.n_layers, model.anatomy.n_heads), False
 
 
 def circuit_of(heads: Sequence[Head], model: Model) -> Circuit:
@@ -251,8 +256,8 @@ def faithfulness(
     heads = _ranked(scores, ranking, -without_all.mean())
     for count in counts:
         circuit = circuit_of(heads[:count], model)
-        drawn = draw_circuits(circuit, model.anatomy.heads, draws=draws, match="role_and_layer")
-        sets = {f"{count} heads": circuit, **{f"{count} heads, random {n}": other for n, other in enumerate(drawn)}}
+        others = draw_circuits(circuit, model.anatomy.heads, draws=draws, match="role_and_layer")
+        sets = {f"{count} heads": circuit, **{f"{count} heads, random {n}": other for n, other in enumerate(others)}}
         parts.append(ablated.alone({name: at_all_tokens(own, prompts.length) for name, own in sets.items()}))
     rows = pd.concat(parts, ignore_index=True)
     return _curve(rows, counts, total, draws)
@@ -303,7 +308,7 @@ def _curve(rows: pd.DataFrame, counts: Sequence[int], total: int, draws: int) ->
     of_random = [[f"{count} heads, random {number}" for count in counts] for number in range(draws)]
     ends = np.zeros((draws, 1)), np.ones((draws, 1))
     shares = (by_circuit.mean(axis=1) - none.mean()) / lost.mean()  # (circuit,)
-    random = np.concatenate([ends[0], [shares.loc[drawn].to_numpy() for drawn in of_random], ends[1]], axis=1)
+    random = np.concatenate([ends[0], [shares.loc[own_names].to_numpy() for own_names in of_random], ends[1]], axis=1)
     own = shares.loc[names].to_numpy()  # (size,)
     low, high = np.quantile(resampled, [0.025, 0.975], axis=1) if len(lost) > 1 else np.full((2, len(own)), np.nan)
     columns = {"share": share, "heads": [0, *counts, total], "faithfulness": own, "low": low, "high": high}

@@ -25,9 +25,8 @@ from rebinding.api.evaluation import (
     FULL,
     Ablation,
     AblationValue,
-    Array,
     at_all_tokens,
-    circuit_of,
+    checked_circuit,
     with_token_roles,
 )
 from rebinding.api.model import Model
@@ -39,6 +38,7 @@ from rebinding.experiments.tokens import METRIC
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery.sites import Head, SurgeryError
 from rebinding.verdicts import Verdict, exceeds_random, no_effect
+from rebinding.verdicts.estimates import Array
 from rebinding.verdicts.outcome import Outcome, invalid
 from rebinding.verdicts.sentences import all_of
 
@@ -81,10 +81,7 @@ def check_circuit(
         raise SurgeryError(
             f"{len(prompts)} prompts and {draws} draws: the tests need {FEWEST} prompts and 2 draws at least"
         )
-    circuit = circuit.circuit() if isinstance(circuit, Graph) else circuit
-    is_everywhere = not isinstance(circuit, Circuit)
-    circuit = circuit if isinstance(circuit, Circuit) else circuit_of(circuit, model)
-    circuit.check(model.anatomy.n_layers, model.anatomy.n_heads)
+    circuit, is_everywhere = checked_circuit(circuit, model)
     added = {head: _heads_beside(circuit, head, model, draws) for head in _distinct(circuit)}
     sets = {"circuit": circuit}
     sets |= {f"less {_name(head)}": circuit.without([head]) for head in added}
@@ -127,8 +124,8 @@ def _heads_beside(circuit: Circuit, head: CircuitHead, model: Model, draws: int)
             " are outside the circuit; 2 are needed"
         )
     generator = np.random.default_rng([RESAMPLED, head.layer, head.head])
-    drawn = sorted(generator.choice(len(free), min(draws, len(free)), replace=False).tolist())
-    return [CircuitHead("random", head.layer, free[place], head.role) for place in drawn]
+    places = sorted(generator.choice(len(free), min(draws, len(free)), replace=False).tolist())
+    return [CircuitHead("random", head.layer, free[place], head.role) for place in places]
 
 
 def _complement(
@@ -162,8 +159,8 @@ def _equivalence(circuit: Array, model: Array) -> Verdict:
 def _independence(complement: Array, model: Array) -> Verdict:
     """Whether two scores are independent: refuted by the permutation test, shown by a bound on their correlation."""
     n = len(model)
-    if not np.isfinite([complement, model]).all() or np.ptp(model) == 0:
-        return invalid("no-effect", "finite", "the model's score is the same on every prompt, or not finite", n=n)
+    if np.ptp(model) == 0:
+        return invalid("no-effect", "scores_vary", "the model's score is the same on every prompt", n=n)
     p_value = hsic_p_value(complement, model)
     constant = np.ptp(complement) == 0
     correlation = 0.0 if constant else float(np.corrcoef(complement, model)[0, 1])
@@ -195,23 +192,24 @@ def _fisher(correlation: float, n: int) -> tuple[float, float]:
     return math.tanh(center - half), math.tanh(center + half)
 
 
-def hsic(first: Array, second: Array) -> float:
-    """The Hilbert-Schmidt independence criterion of two samples: the trace of the product of their centred Gaussian
-    kernel matrices, over (n - 1)^2; each kernel is as wide as the median distance."""
-    return float((_centred(_kernel(first)) * _kernel(second)).sum()) / (len(first) - 1) ** 2
+def hsic(centred: Array, kernel: Array) -> float:
+    """The Hilbert-Schmidt independence criterion of two samples from their kernel matrices, one of them centred: the
+    trace of the product of both, centred, over (n - 1)^2."""
+    return float((centred * kernel).sum()) / (len(kernel) - 1) ** 2
 
 
 def hsic_p_value(first: Array, second: Array) -> float:
     """The share of permutations of one sample, the given order among them, with as large a criterion."""
     one, other = _centred(_kernel(first)), _kernel(second)
-    observed, generator = (one * other).sum(), np.random.default_rng(RESAMPLED)
+    observed, generator = hsic(one, other), np.random.default_rng(RESAMPLED)
     orders = (generator.permutation(len(first)) for _ in range(PERMUTATIONS))
     slack = 1e-9 * abs(observed)  # sums in another order
-    larger = sum((one * other[np.ix_(order, order)]).sum() >= observed - slack for order in orders)
-    return (1 + int(larger)) / (1 + PERMUTATIONS)
+    larger = sum(hsic(one, other[np.ix_(order, order)]) >= observed - slack for order in orders)
+    return (1 + larger) / (1 + PERMUTATIONS)
 
 
 def _kernel(sample: Array) -> Array:
+    """A Gaussian kernel matrix (n, n), as wide as the median distance."""
     distance = np.abs(sample[:, None] - sample[None])
     apart = distance[np.triu_indices(len(sample), 1)]
     width = float(np.median(apart)) or float(apart.mean()) or 1.0

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import rebinding
 from rebinding import CleanRun, Model, Pairs, Prompts, SurgeryError
-from rebinding.api.evaluation import _curve
+from rebinding.api.evaluation import AblationValue, Ranking, _curve
 from rebinding.api.plots import plot_faithfulness
 from rebinding.task.prompts import PromptError
 from tests.api.small import changed_z, logits_of, model_of, prompts_of, z_of
@@ -117,12 +117,13 @@ def test_a_search_by_the_lead_as_a_metric_is_the_default_search(planted: Model, 
 
 def test_a_search_by_divergence_finds_the_readout(planted: Model, pairs: Pairs) -> None:
     """A divergence is flat on the clean prompts: the default screen is refused. Without it the heads that write the
-    answer are found, 6.0 and 6.3, each with a negative effect, since a divergence grows."""
+    answer are found, 6.0 and 6.3, each with a negative effect, since a divergence grows; on prompts without answers."""
     with pytest.raises(SurgeryError, match=r"no gradient on the clean prompts.*screen='none'"):
         rebinding.discover(planted, pairs, positions="all", metric=rebinding.kl_divergence)
     with pytest.raises(SurgeryError, match="no gradient"):
         rebinding.discover(planted, pairs, positions="all", metric=rebinding.accuracy)
-    graph = rebinding.discover(planted, pairs, positions="all", metric=rebinding.kl_divergence, screen="none")
+    plain = Pairs(planted.prompts(pairs.clean.tokens), planted.prompts(pairs.noise.tokens))
+    graph = rebinding.discover(planted, plain, positions="all", metric=rebinding.kl_divergence, screen="none")
     direct = {edge.sender[:2]: edge.effect for edge in graph.edges if edge.receiver is None}
     assert {(6, 0), (6, 3)} <= direct.keys()
     assert all(effect < 0 for effect in direct.values())
@@ -161,10 +162,10 @@ def values_of(ablation: str, model: Model, prompts: Prompts) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("ablation", ["mean", "zero", "resample"])
-def test_each_ablation_equals_hooks(ablation: str) -> None:
+def test_each_ablation_equals_hooks(ablation: AblationValue) -> None:
     model = model_of()
     prompts, kept = prompts_of(model), [(1, 2), (3, 0)]
-    evaluation = rebinding.evaluate(model, kept, prompts, ablation=ablation, metric=rebinding.logit_difference, draws=2)  # type: ignore[arg-type]
+    evaluation = rebinding.evaluate(model, kept, prompts, ablation=ablation, metric=rebinding.logit_difference, draws=2)
     expected = lead(alone(model, prompts, kept, values_of(ablation, model, prompts)), prompts)
     unedited = lead(logits_of(model.loaded.model, prompts.tokens), prompts)
     assert not torch.allclose(expected, unedited, atol=10 * TOLERANCE)
@@ -198,7 +199,7 @@ def scores_of(model: Model, best: list[tuple[int, int]], sign: int) -> pd.DataFr
 
 @pytest.mark.parametrize("ranking", ["signed", "absolute"])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_curve_equals_hooks_and_the_trapezoidal_rule(ranking: str, sign: int) -> None:
+def test_a_curve_equals_hooks_and_the_trapezoidal_rule(ranking: Ranking, sign: int) -> None:
     """Circuits of two and twelve of 24 heads, by a metric that grows without all heads, and by its negative. A head
     whose change is the largest and in the other direction is the last by sign, and the first by size."""
     model = model_of()
@@ -222,7 +223,7 @@ def test_a_curve_equals_hooks_and_the_trapezoidal_rule(ranking: str, sign: int) 
         model,
         scores,
         prompts,
-        ranking=ranking,  # type: ignore[arg-type]
+        ranking=ranking,
         sizes=[2 / 24, 0.5],
         ablation="zero",
         metric=metric,
@@ -282,6 +283,10 @@ def test_bad_metrics_and_tables_are_refused() -> None:
     with pytest.raises(SurgeryError, match="probability needs 1 or more answer candidates a prompt"):
         rebinding.patch_paths(model, Pairs(no_answers, noise), metric=rebinding.probability)
     assert len(rebinding.patch_paths(model, Pairs(no_answers, noise), metric=rebinding.kl_divergence)) == 24
+    of_divergence = rebinding.evaluate(model, [(1, 2)], no_answers, metric=rebinding.kl_divergence, draws=0)
+    assert list(of_divergence.rows) == ["circuit", "prompt", "metric"]
+    with pytest.raises(PromptError, match="no answers"):
+        rebinding.evaluate(model, [(1, 2)], no_answers)
     with pytest.raises(PromptError, match="one prompt, not an ablation"):
         rebinding.evaluate(model, [(1, 2)], clean, means=noise[:1], ablation="resample")
     with pytest.raises(PromptError, match="leave means out"):
@@ -297,7 +302,11 @@ def test_bad_metrics_and_tables_are_refused() -> None:
     ):
         with pytest.raises(SurgeryError, match=message):
             rebinding.faithfulness(model, prompts=clean, **arguments)
-    flat = lambda logits, clean: torch.tensor([1.0, -1.0]).to(logits)[: len(logits)]  # noqa: E731
+
+    def sign(logits: Tensor, clean: CleanRun) -> Tensor:
+        """1 and -1 for two prompts, whatever is ablated."""
+        return torch.tensor([1.0, -1.0]).to(logits)[: len(logits)]
+
     with pytest.raises(SurgeryError, match="within twice its standard error over 2 prompts"):
-        rebinding.faithfulness(model, table, clean, metric=flat)
+        rebinding.faithfulness(model, table, clean, metric=sign)
     assert np.isfinite(rebinding.faithfulness(model, table, clean[:1], ablation="zero", draws=1).cpr)

@@ -162,10 +162,10 @@ def test_discoveries_share_their_first_stage(row_requests: dict[str, RowRequests
     """It is asked once for each kind of noise and freezing, however many rows and further stages follow it; and once
     on stories without a swap, for the row about them."""
     requests = [request for row in row_requests.values() for request in row.requests]
-    asked = [request for request in requests if isinstance(request, Paths) and is_stage_a_over_all(request)]
+    first_stages = [request for request in requests if isinstance(request, Paths) and is_stage_a_over_all(request)]
     different = Counter(
         (request.prompts.design, request.facets["noise"], request.settings.frozen, request.facets.get("operations"))
-        for request in set(asked)
+        for request in set(first_stages)
     )
     assert different == Counter(
         [
@@ -177,7 +177,7 @@ def test_discoveries_share_their_first_stage(row_requests: dict[str, RowRequests
             ("published", "rotation", "none", None),
         ]
     )
-    assert len(asked) > 100, "many rows ask"
+    assert len(first_stages) > 100, "many rows ask"
 
 
 def test_a_line_is_plain_json(row_requests: dict[str, RowRequests]) -> None:

@@ -16,7 +16,7 @@ from rebinding.cli.commands import main
 from rebinding.evidence import Evidence
 from rebinding.experiments.paths.request import STAGE_BY_NAME, request_paths
 from rebinding.experiments.prompts import draw_noise_pairs
-from rebinding.experiments.recheck import RecheckError, draw, is_comparable, most_false, rebuild, recheck
+from rebinding.experiments.recheck import RecheckError, differences, draw, is_comparable, most_false, rebuild, recheck
 from rebinding.experiments.unedited import request_ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
@@ -73,6 +73,14 @@ def test_a_changed_number_is_found(column: str, by: float, evidence: Mapping[str
     false = [result.drawn for result in results if result.is_false]
     assert [(row.name.split(":")[0], row.row) for row in false] == [("paths", 17)]
     assert {result.part_false for result in results} == {0, 1}, "rows of its prompt say that one of them differs"
+
+
+@pytest.mark.parametrize(("margin", "is_allowed"), [(1e-7, True), (0.5, False)])
+def test_an_answer_may_turn_where_its_own_margin_is_rounding(margin: float, is_allowed: bool) -> None:
+    """The margin over the counterfactual's answer decides that hit, and the other margin, here of 3, does not."""
+    row = pd.DataFrame({"hit_with_counterfactual": [True], "margin": [3.0], "counterfactual_margin": [margin]})
+    other = row.assign(hit_with_counterfactual=False)
+    assert bool(differences(row, other, "float32")[0] <= 1) == is_allowed
 
 
 def test_a_missing_or_foreign_row_is_found(evidence: Mapping[str, Evidence], bench: Workbench) -> None:
