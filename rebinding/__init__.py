@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rebinding.experiments.metrics import probability as probability
     from rebinding.experiments.search.graph import Graph as Graph
     from rebinding.models.errors import ModelError as ModelError
+    from rebinding.paper.circuit import MLP as MLP
     from rebinding.paper.circuit import Circuit as Circuit
     from rebinding.paper.circuit import CircuitError as CircuitError
     from rebinding.surgery.sites import Edit as Edit
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 _MODULES = {
+    "MLP": "paper.circuit",
     "Circuit": "paper.circuit",
     "CircuitError": "paper.circuit",
     "CleanRun": "experiments.metrics",
@@ -91,6 +93,7 @@ _MODULES = {
     "wrap": "api.model",
 }
 __all__ = [
+    "MLP",
     "Circuit",
     "CircuitError",
     "CleanRun",

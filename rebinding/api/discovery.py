@@ -41,6 +41,7 @@ def discover(
     alpha: float | None = None,
     min_attention: float | None = None,
     screen: Screen | None = None,
+    mlps: bool | None = None,
     block: int | None = None,
     minutes: float | None = None,
     report: Callable[[str], object] | None = None,
@@ -55,6 +56,7 @@ def discover(
     alpha: float | None = None,
     min_attention: float | None = None,
     screen: Screen | None = None,
+    mlps: bool | None = None,
     block: int | None = None,
     minutes: float | None = None,
     report: Callable[[str], object] | None = None,
@@ -74,6 +76,10 @@ def discover(
     computes `block` pairs (12) at once and calls `report` with a line after each step. After `minutes` it ends with
     what it has (`graph.settings["finished"]` is then false).
 
+    `screen="edge-attribution"` estimates the effect of the whole edge, `"integrated-edge-attribution"` the mean of such
+    estimates on the way from noise to clean prompts; what they keep is measured exactly. With `mlps=True` MLPs are
+    nodes beside heads, and an edge leads through no other MLP.
+
     `metric`, a function such as `rebinding.probability`, takes the place of the score. The first-order estimate needs
     its gradient: with a metric without one, or flat on the clean prompts as `kl_divergence` is, give `screen="none"`.
     """
@@ -82,7 +88,8 @@ def discover(
         raise PromptError(
             f"{len(pairs)} pairs: no effect is significant on so few; give {FEWEST} or more (36 are usual)"
         )
-    given = {"share": share, "alpha": alpha, "min_attention": min_attention, "screen": screen, "block": block}
+    given = {"share": share, "alpha": alpha, "min_attention": min_attention, "screen": screen}
+    given |= {"mlps": mlps, "block": block}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if positions == "all":
         with hold(model.loaded.model):
@@ -90,7 +97,7 @@ def discover(
             return _search(model, pairs, score, SearchSettings(**settings), minutes, report or (lambda line: None))
     if settings or any(item is not None for item in (metric, minutes, report)):
         raise SurgeryError(
-            "metric, share, alpha, min_attention, screen, block, minutes and report belong to the search at all"
+            "metric, share, alpha, min_attention, screen, mlps, block, minutes and report belong to the search at all"
             " positions; add positions='all', or leave them out"
         )
     roles = list(dict.fromkeys(role for stage in PAPER for role in (stage.sender, stage.at) if role is not None))
@@ -118,9 +125,9 @@ def _search(
 ) -> Graph:
     searched = search_pairs(pairs, score)
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
-    steps = MeasuredSteps(model.surgeon, searched, settings.block)
+    steps = MeasuredSteps(model.surgeon, searched, settings.block, settings.mlps)
     search = Search(searched, settings, steps, deadline, report)
-    if score is not None and settings.screen == "first-order":
+    if score is not None and settings.screen != "none":
         _check_slope(score, search.total_loss)
     own = {} if score is None else {"metric": getattr(score.metric, "__name__", repr(score.metric))}
     return search.graph({"model": model.name, **own})

@@ -28,7 +28,7 @@ from rebinding.models.loaded_model import load as load_model
 from rebinding.models.loaded_model import wrap as wrap_model
 from rebinding.models.names import origin
 from rebinding.paper import circuit as circuits
-from rebinding.paper.circuit import Circuit
+from rebinding.paper.circuit import MLP, Circuit
 from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
 from rebinding.surgery.calling import Weights, hold
 from rebinding.surgery.sites import Site
@@ -72,6 +72,11 @@ class Model:
     def heads(self) -> list[tuple[int, int]]:
         """Every query head as (layer, head)."""
         return list(self.anatomy.heads)
+
+    @property
+    def mlps(self) -> list[tuple[int, int]]:
+        """Every MLP as (layer, `rebinding.MLP`)."""
+        return [(layer, MLP) for layer in range(self.anatomy.n_layers)]
 
     @cached_property
     def surgeon(self) -> TorchSurgeon:

@@ -19,8 +19,19 @@ from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.maps import trace as trace_pairs
 from rebinding.experiments.tracing.request import SCORES
+from rebinding.paper.circuit import MLP, depth
 from rebinding.surgery.layers import heads_by_layer
-from rebinding.surgery.sites import SCOPES, Head, Heads, Position, Scope, SurgeryError, check_word, head_table
+from rebinding.surgery.sites import (
+    SCOPES,
+    Head,
+    Heads,
+    Position,
+    Scope,
+    SurgeryError,
+    check_word,
+    head_table,
+    layer_number,
+)
 from rebinding.task.prompts import PromptError, TokenizedPrompt
 
 GROUPS: tuple[Literal["A"], Literal["B"]] = ("A", "B")
@@ -36,6 +47,7 @@ def patch_paths(
     component: Component | None = None,
     receivers_at: Position | None = None,
     freeze: bool = True,
+    freeze_mlps: bool = False,
     scope: Scope = "head",
     metric: Metric | None = None,
 ) -> pd.DataFrame:
@@ -47,6 +59,10 @@ def patch_paths(
     nothing passes from one token to another, so `at` and `receivers_at` must be the same token. `scope="group"` writes
     the keys or values of the receivers' whole KV groups; receivers are query heads in any case.
 
+    The MLP of a layer is `(layer, rebinding.MLP)`. As a sender its output is replaced; as a receiver, with
+    `component="mlp"`, it reads the sender's change at its own token. `freeze_mlps` freezes all other MLPs too, so that
+    only the direct edge from sender to receiver is left.
+
     A row for each sender below the last receiver (all heads without receivers): `layer`, `head`, `score` (the mean
     change of the metric, by default the right answer's logit minus the mean of the other candidates'), its standard
     error `se` over pairs (NaN for one pair), and its degrees of freedom. `metric` is a function such as
@@ -55,11 +71,18 @@ def patch_paths(
     parts = (receivers is not None, component is not None, receivers_at is not None)
     if any(parts) and not all(parts):
         raise SurgeryError("receivers, component and receivers_at go together; leave all three out to reach the logits")
-    senders = model.heads if senders is None else checked_heads(senders, model)
+    if freeze_mlps and not freeze:
+        raise SurgeryError("freeze_mlps=True freezes MLPs beside heads; leave freeze=True")
+    senders = model.heads if senders is None else checked_nodes(senders, model)
     if receivers is not None:
-        receivers = checked_heads(receivers, model)
+        receivers = checked_nodes(receivers, model)
         check_word("scope", scope, SCOPES)
         check_word("component", str(component), get_args(Component))
+        if any((head == MLP) != (component == "mlp") for _, head in receivers):
+            raise SurgeryError(
+                f"component={component!r} and receivers {receivers}: MLPs receive with component='mlp', and heads with"
+                " 'q', 'k', 'v' or 'kv'; call patch_paths for each"
+            )
         senders = _below(senders, receivers, model)
         _check_order(pairs, at, cast(Position, receivers_at), freeze=freeze)
     elif freeze and bool((pairs.clean.at(at) != pairs.clean.length - 1).any()):
@@ -76,7 +99,7 @@ def patch_paths(
     scored = noise_pairs(pairs, [at, *([] if receivers_at is None else [receivers_at])], score)
     evidence = score_stage(
         model.surgeon, scored, stage, [] if receivers is None else list(receivers), senders=senders,
-        settings=PathSettings("all" if freeze else "none", scope),
+        settings=PathSettings("mlps" if freeze_mlps else "all" if freeze else "none", scope),
     )  # fmt: skip
     table = scores(evidence, "logit").sort_values("score", ignore_index=True)
     table.loc[table["freedom"] == 0, "se"] = float("nan")
@@ -151,12 +174,27 @@ def checked_heads(heads: Heads, model: Model) -> list[Head]:
     return [(layer, head) for layer, head in head_table(heads)[0].tolist()]
 
 
+def checked_nodes(nodes: Sequence[Head], model: Model) -> list[Head]:
+    """Heads and MLPs as pairs of integers; one that does not exist is refused."""
+    is_list = isinstance(nodes, (list, tuple)) and all(isinstance(node, (list, tuple)) for node in nodes)
+    mlps = [(layer_number(layer), MLP) for layer, *number in nodes if number == [MLP]] if is_list else []
+    for layer, _ in mlps:
+        if not 0 <= layer < model.anatomy.n_layers:
+            raise SurgeryError(
+                f"there is no MLP in layer {layer}: the model has layers 0 to {model.anatomy.n_layers - 1}"
+            )
+    heads = [node for node in nodes if tuple(node)[1:] != (MLP,)] if mlps else nodes
+    own = checked_heads(heads, model) if len(heads) or not mlps else []
+    return sorted([*own, *mlps], key=lambda node: (depth(node), node)) if mlps else own
+
+
 def _below(senders: list[Head], receivers: Sequence[Head], model: Model) -> list[Head]:
     """The senders that a receiver can read from; an error if there are none."""
-    last = max(layer for layer, _ in receivers)
-    below = [sender for sender in senders if sender[0] < last]
+    last = max(receivers, key=depth)
+    below = [sender for sender in senders if depth(sender) < depth(last)]
     if not below:
-        raise SurgeryError(f"no sender is below the last receiver (layer {last}): nothing passes from one to the other")
+        where = f"layer {last[0]}"
+        raise SurgeryError(f"no sender is below the last receiver ({where}): nothing passes from one to the other")
     return below
 
 

@@ -27,7 +27,8 @@ from rebinding.cli.options import (
 from rebinding.engines.choice import Choice
 from rebinding.evidence.shards import put_in_place
 from rebinding.evidence.store import Store, default_root
-from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, Frozen, Paths, PathSettings, Stage
+from rebinding.experiments.path_patching import Frozen
+from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, Paths, PathSettings, Stage
 from rebinding.experiments.paths.summary import MIN_EFFECT, Discovery, Scale, Selection, discover_by
 from rebinding.experiments.prompts import MOST_PROMPTS
 from rebinding.experiments.search import graph as graphs

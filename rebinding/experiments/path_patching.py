@@ -10,7 +10,10 @@ The two algorithms differ in the receiver. That of a stage is a head: a changed 
 so its inputs are written. That of the search is a head at one token, so its z is computed
 (`rebinding/surgery/receivers.py`) and written there (docs/decisions/path-patching-stages.md).
 
-**Rows that cannot change anything are skipped**, exactly: a sender reaches inputs of layers above its own only
+**MLPs** send their output, and receive at their own token: what an MLP puts out in the sender run is written in the
+receiver run. With `frozen="mlps"` other MLPs are frozen like heads, so a path is a direct edge.
+
+**Rows that cannot change anything are skipped**, exactly: a sender reaches inputs of larger depth than its own only
 (`inputs_above`), and a row without an edit in the receiver run is measured as before, without a run
 (`RecordedPrompts.receive`).
 """
@@ -21,25 +24,32 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
 from rebinding.experiments.tokens import blocks
-from rebinding.paper.circuit import Head
-from rebinding.surgery import Anatomy, Edit, Read, RecordedRun, Surgeon, in_layer
+from rebinding.paper.circuit import MLP, Head, depth
+from rebinding.surgery import Anatomy, Edit, Read, RecordedRun, Surgeon, TorchSurgeon, in_layer
 from rebinding.surgery.receivers import InputSite
+from rebinding.surgery.sites import Heads, SurgeryError, head_table
 
-Component: TypeAlias = Literal["q", "k", "v", "kv"]
-SITES: Mapping[Component, tuple[InputSite, ...]] = {"q": ("q",), "k": ("k",), "v": ("v",), "kv": ("k", "v")}
+Component: TypeAlias = Literal["q", "k", "v", "kv", "mlp"]
+ReceiverSite: TypeAlias = InputSite | Literal["mlp_out"]
+"""What is read of a receiver: a head's raw query, key or value; the output of an MLP, which follows from its input."""
+SITES: Mapping[Component, tuple[ReceiverSite, ...]] = {
+    "q": ("q",), "k": ("k",), "v": ("v",), "kv": ("k", "v"), "mlp": ("mlp_out",)
+}  # fmt: skip
+Frozen: TypeAlias = Literal["all", "none", "mlps"]
+"""What keeps its clean output in a sender run: all other heads, nothing, or all other heads and MLPs."""
 MESSAGES = 1 << 27
 """The most bytes of receivers' inputs in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Senders:
-    """Heads at tokens of prompts, one a row: four tensors (row,)."""
+    """Heads at tokens of prompts, one a row: four tensors (row,). `head` is `MLP` for the MLP of the layer."""
 
     layer: Tensor
     head: Tensor
@@ -50,6 +60,11 @@ class Senders:
     def n(self) -> int:
         """Rows."""
         return int(self.head.numel())
+
+    @property
+    def depth(self) -> Tensor:
+        """The depth of each sender (row,)."""
+        return 2 * self.layer + (self.head == MLP)
 
     def take(self, rows: Tensor | slice) -> Senders:
         """The senders of some rows."""
@@ -71,46 +86,69 @@ def join_senders(parts: Sequence[Senders]) -> Senders:
 
 @dataclass(frozen=True)
 class ReceiverInput:
-    """The raw queries, keys or values of a layer's receivers. `receivers` are query heads; `heads` are the same, or
-    their KV heads, as the site counts heads."""
+    """The raw queries, keys or values of a layer's receivers, or the output of its MLP. `receivers` are query heads;
+    `heads` are the same, or their KV heads, as the site counts heads. An MLP has neither."""
 
-    site: InputSite
+    site: ReceiverSite
     layer: int
-    receivers: tuple[int, ...]
-    heads: tuple[int, ...]
+    receivers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """The depth of the receivers."""
+        return depth((self.layer, MLP if self.site == "mlp_out" else 0))
+
+    def width(self, anatomy: Anatomy) -> int:
+        """Numbers in a row."""
+        parts = anatomy.parts[self.layer]
+        return anatomy.width("mlp_out") if self.site == "mlp_out" else len(self.heads) * parts.head_dim
 
     def read(self, at: Tensor) -> Read:
         """Read the input at one token a row, `at` (row,)."""
+        if self.site == "mlp_out":
+            return Read("mlp_out", at[:, None], layer=self.layer)
         heads = in_layer(self.layer, self.heads)
         return Read(self.site, at[:, None], heads, scope=None if self.site == "q" else "group")
 
 
-def receiver_inputs(anatomy: Anatomy, receivers: Collection[Head], sites: Sequence[InputSite]) -> list[ReceiverInput]:
-    """The inputs of some receivers at some sites, layer by layer."""
+def _layer_of(read: Read) -> int:
+    """The layer of a read of one layer."""
+    return int(read.layer) if read.layer is not None else int(head_table(cast("Heads", read.head))[0, 0, 0])
+
+
+def receiver_inputs(
+    anatomy: Anatomy, receivers: Collection[Head], sites: Sequence[ReceiverSite]
+) -> list[ReceiverInput]:
+    """The inputs of some receivers at some sites, layer by layer; of MLPs only `mlp_out`, of heads only the others."""
     inputs = []
     for layer in sorted({layer for layer, _ in receivers}):
-        heads = tuple(sorted({head for at, head in receivers if at == layer}))
+        heads = tuple(sorted({head for at, head in receivers if at == layer and head != MLP}))
         kv_heads = tuple(sorted({anatomy.parts[layer].kv_head(head) for head in heads}))
-        inputs += [ReceiverInput(site, layer, heads, heads if site == "q" else kv_heads) for site in sites]
+        of_heads = [site for site in sites if site != "mlp_out"] if heads else []
+        inputs += [ReceiverInput(site, layer, heads, heads if site == "q" else kv_heads) for site in of_heads]
+        inputs += [ReceiverInput("mlp_out", layer)] * ("mlp_out" in sites and (layer, MLP) in receivers)
     return inputs
 
 
-def inputs_above(inputs: Sequence[ReceiverInput], layer: int) -> list[ReceiverInput]:
-    """The inputs that senders of a layer can change."""
-    return [entry for entry in inputs if entry.layer > layer]
+def inputs_above(inputs: Sequence[ReceiverInput], lowest: int) -> list[ReceiverInput]:
+    """The inputs that senders of a depth, `lowest`, and larger ones can change."""
+    return [entry for entry in inputs if entry.depth > lowest]
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedPrompts(ABC):
-    """Clean prompts with their recording, and z of their noise prompts.
+    """Clean prompts with their recording, and outputs of heads and MLPs in their noise prompts.
 
-    `noise_z[layer]` is (prompt, head, token, head_dim) at the clean prompt's tokens, for layers with heads. It has one
-    token if all senders of a prompt are at one token.
+    `noise_z[layer]` is (prompt, head, token, head_dim) at the clean prompt's tokens, for layers with heads, and
+    `noise_mlp[layer]` (prompt, token, width), for layers whose MLPs may send. They have one token if all senders of a
+    prompt are at one token.
     """
 
     surgeon: Surgeon
     recording: RecordedRun
     noise_z: Mapping[int, Tensor]
+    noise_mlp: Mapping[int, Tensor]
 
     @abstractmethod
     def read(self, source: Tensor) -> Read:
@@ -134,30 +172,90 @@ class RecordedPrompts(ABC):
     def batches(self, senders: int, inputs: Sequence[ReceiverInput], *, rows: int = 1) -> Iterator[slice]:
         """Slices of some number of senders, of `rows` rows each, whose inputs fit into `MESSAGES` bytes: memory does
         not grow with the number of senders."""
-        width = sum(len(entry.heads) * self.anatomy.parts[entry.layer].head_dim for entry in inputs)
+        width = sum(entry.width(self.anatomy) for entry in inputs)
         size = width * rows * next(iter(self.noise_z.values())).element_size()
         return blocks(senders, max(1, MESSAGES // size))
 
-    def send(self, senders: Senders, reads: Sequence[Read], *, frozen: bool = True) -> list[Tensor]:
-        """The sender run: what is read in rows in which one sender each has its z of the noise prompt."""
-        edits = [self._noise_edit(senders, layer) for layer in senders.layer.unique().tolist()]
-        attention: Literal["frozen", "live"] = "frozen" if frozen else "live"
+    def send(self, senders: Senders, reads: Sequence[Read], *, frozen: Frozen = "all") -> list[Tensor]:
+        """The sender run: what is read in rows in which one sender each has its output in the noise prompt."""
+        if frozen == "mlps":
+            return self._send_directly(senders, reads)
+        edits = [edit for layer in senders.layer.unique().tolist() for edit in self._noise_edits(senders, layer)]
+        attention: Literal["frozen", "live"] = "live" if frozen == "none" else "frozen"
         return self.surgeon.run(
             self.recording, edits, reads, source=senders.prompt, attention=attention, allow_noop=True
         )
 
-    def send_to_logits(self, senders: Senders, *, frozen: bool = True) -> Tensor:
+    def send_to_logits(self, senders: Senders, *, frozen: Frozen = "all") -> Tensor:
         """The score (row, ...) in the sender run itself: the receivers are the logits."""
         (after,) = self.send(senders, [self.read(senders.prompt)], frozen=frozen)
         return after[:, 0]
 
-    def _noise_edit(self, senders: Senders, layer: int) -> Edit:
-        """Give the senders of a layer their z from the noise prompt."""
-        rows = torch.nonzero(senders.layer == layer).reshape(-1)
-        own = senders.take(rows)
-        noise_z = self.noise_z[layer].expand(-1, -1, self.recording.length, -1)
-        value = noise_z[own.prompt, own.head, own.token][:, None, None]  # (row, 1, 1, head_dim)
-        return Edit("z", value, at=own.token[:, None], head=in_layer(layer, own.head[:, None]), rows=rows)
+    def _send_directly(self, senders: Senders, reads: Sequence[Read]) -> list[Tensor]:
+        """The sender run with heads and MLPs frozen. Between sender and receiver nothing changes, so what the sender
+        writes is added to the receiver's residual stream and the receiver's layer alone is run."""
+        change, values = self._written(senders), dict[int, Tensor]()
+        last = self.anatomy.n_layers
+        layers = [last if read.layer is None and read.head is None else _layer_of(read) for read in reads]
+        for layer in dict.fromkeys(layers):
+            rows = torch.nonzero(senders.layer < layer).reshape(-1)
+            of_layer = [number for number, own in enumerate(layers) if own == layer]
+            heads = torch.nonzero((senders.layer == layer) & (senders.head != MLP)).reshape(-1)
+            edits = self._noise_edits(senders, layer, heads)
+            if rows.numel():
+                value, at = change[rows.to(change.device)][:, None], senders.token[rows][:, None]  # (row, 1, hidden)
+                edits.append(Edit("resid", value, at=at, layer=layer, rows=rows, mode="add"))
+            own_reads = [reads[number] for number in of_layer]
+            output = self.surgeon.run(
+                self.recording, edits, own_reads, source=senders.prompt, attention="frozen", allow_noop=True
+            )
+            values |= dict(zip(of_layer, output, strict=True))
+        return [values[number] for number in range(len(reads))]
+
+    @torch.no_grad()
+    def _written(self, senders: Senders) -> Tensor:
+        """The change of what each sender adds to the residual stream at its token: (row, hidden)."""
+        if not isinstance(self.surgeon, TorchSurgeon) or self.anatomy.branches is None:
+            raise SurgeryError(
+                "paths that lead through no MLP need a model on this machine whose layers add one attention branch and"
+                " one MLP to one residual stream; leave MLPs unfrozen here"
+            )
+        resid = self.recording.sites["resid"][0]
+        changes, device = resid.new_zeros(senders.n, self.anatomy.hidden), resid.device
+        for number in senders.layer.unique().tolist():
+            layer = self.anatomy.layer_modules(self.surgeon.model)[number]
+            for edit in self._noise_edits(senders, number):
+                rows = torch.as_tensor(edit.rows)
+                own = senders.take(rows)
+                clean = self.recording.sites[edit.site][number]
+                if edit.site == "mlp_out":
+                    before, after = clean[own.prompt, own.token], edit.value[:, 0]  # (row, hidden) each
+                    written = [self.anatomy.mlp_write(layer, value) for value in (before, after)]
+                else:
+                    before = clean[own.prompt, :, own.token]  # (row, head, head_dim)
+                    after = before.clone()
+                    after[torch.arange(len(rows)), own.head] = edit.value[:, 0, 0]
+                    projection = layer.get_submodule(self.anatomy.parts[number].output)
+                    outputs = [projection(value.flatten(1)) for value in (before, after)]  # (row, hidden) each
+                    written = [self.anatomy.attention_write(layer, output) for output in outputs]
+                changes[rows.to(device)] = (written[1] - written[0]).to(device)
+        return changes
+
+    def _noise_edits(self, senders: Senders, layer: int, of: Tensor | None = None) -> list[Edit]:
+        """Give the senders of a layer (or the rows `of`) their outputs in the noise prompt."""
+        of = torch.nonzero(senders.layer == layer).reshape(-1) if of is None else of
+        is_mlp, edits = senders.head[of] == MLP, []
+        for rows, noise in ((of[~is_mlp], self.noise_z), (of[is_mlp], self.noise_mlp)):
+            if not rows.numel():
+                continue
+            own, values = senders.take(rows), noise[layer]
+            place, at = own.token if values.shape[-2] > 1 else torch.zeros_like(own.token), own.token[:, None]
+            if noise is self.noise_mlp:
+                edits.append(Edit("mlp_out", values[own.prompt, place][:, None], at=at, layer=layer, rows=rows))
+            else:
+                value = values[own.prompt, own.head, place][:, None, None]  # (row, 1, 1, head_dim)
+                edits.append(Edit("z", value, at=at, head=in_layer(layer, own.head[:, None]), rows=rows))
+        return edits
 
     def receive(self, edits: Sequence[Edit], source: Tensor) -> Tensor:
         """The receiver run: the score (row, ...) of rows that continue the prompts `source`; each edit names its rows.

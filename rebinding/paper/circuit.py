@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -16,7 +16,20 @@ AT = " at "
 
 
 Head: TypeAlias = tuple[int, int]
-"""(layer, head)."""
+"""(layer, head); the MLP of a layer is (layer, MLP)."""
+MLP = -1
+"""In place of a head's number: the MLP of the layer. In files and texts it is `mlp`."""
+
+
+def depth(node: Sequence[Any]) -> int:
+    """The place of a head or an MLP (layer, head, ...) in a forward pass: it reads from those of smaller depth. Where
+    both branches of a layer read its input, an MLP reads nothing from the heads of its layer."""
+    return 2 * int(node[0]) + int(node[1] == MLP)
+
+
+def head_name(layer: int, head: int) -> str:
+    """`5.3` for a head, `5.mlp` for an MLP."""
+    return f"{layer}.{'mlp' if head == MLP else head}"
 
 
 class CircuitError(ValueError):
@@ -24,7 +37,8 @@ class CircuitError(ValueError):
 
 
 class CircuitHead(NamedTuple):
-    """A head and the role at which its group acts. A head in two groups is two of these."""
+    """A head, or the MLP of a layer (`head` is `MLP`), and the role at which its group acts. A head in two groups is
+    two of these."""
 
     group: str
     layer: int
@@ -80,6 +94,11 @@ class Circuit:
         return {name: tuple(head for head in self.heads if (head.group, head.role) == name) for name in names}
 
     @property
+    def mlps(self) -> tuple[CircuitHead, ...]:
+        """Its MLPs."""
+        return tuple(head for head in self.heads if head.head == MLP)
+
+    @property
     def pairs(self) -> int:
         """The number of head-position pairs, which the paper calls components."""
         return len({(head.layer, head.head, head.role) for head in self.heads})
@@ -100,7 +119,7 @@ class Circuit:
 
     def check(self, n_layers: int, n_heads: int) -> Circuit:
         """Return the circuit; raise if one of its heads does not exist in a model of that size."""
-        outside = [head for head in self.heads if not (0 <= head.layer < n_layers and 0 <= head.head < n_heads)]
+        outside = [head for head in self.heads if not (0 <= head.layer < n_layers and MLP <= head.head < n_heads)]
         if not outside:
             return self
         swapped = all(0 <= head.head < n_layers and 0 <= head.layer < n_heads for head in self.heads)
@@ -113,7 +132,7 @@ class Circuit:
     def lines(self) -> list[str]:
         """The circuit as text, a line per group and role."""
         groups = [
-            f"{name}  at {role:18} " + " ".join(f"{head.layer}.{head.head}" for head in sorted(heads))
+            f"{name}  at {role:18} " + " ".join(head_name(head.layer, head.head) for head in sorted(heads))
             for (name, role), heads in self.places.items()
         ]
         return [*groups, f"{self.pairs} head-position pairs, {self.unique} distinct heads (layer.head)"]
@@ -140,13 +159,20 @@ def to_json(circuit: Circuit, owner: Owner) -> str:
     groups = {
         name if roles[name] == 1 else f"{name}{AT}{role}": {
             "role": role,
-            "heads": [[head.layer, head.head] for head in heads],
+            "heads": [[head.layer, "mlp" if head.head == MLP else head.head] for head in heads],
         }
         for (name, role), heads in circuit.places.items()
     }
     content = {"schema": SCHEMA, "order": ORDER, "model": asdict(owner), "groups": groups}
     content["settings"] = dict(circuit.settings)
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def head_number(head: Any) -> int:
+    """The number of a head in a file; only the word `mlp` is an MLP."""
+    if head != "mlp" and int(head) < 0:
+        raise ValueError(f"there is no head {head}")
+    return MLP if head == "mlp" else int(head)
 
 
 def load(path: Path, owner: Owner) -> Circuit:
@@ -161,7 +187,7 @@ def load(path: Path, owner: Owner) -> Circuit:
         model, schema, order = content["model"], content["schema"], content["order"]
         model_name, weights = model["name"], model["fingerprint"]
         heads = tuple(
-            CircuitHead(name.partition(AT)[0], int(layer), int(head), str(group["role"]))
+            CircuitHead(name.partition(AT)[0], int(layer), head_number(head), str(group["role"]))
             for name, group in content["groups"].items()
             for layer, head in group["heads"]
         )

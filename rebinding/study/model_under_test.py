@@ -235,4 +235,10 @@ class ModelUnderTest:
                 heads = self.plant.circuit if self.plant else published_circuit(str(self.spec.alias))
                 return Circuit(heads).check(owner.n_layers, owner.n_heads)
             case file:
-                return circuit_files.load(Path(file), owner)
+                circuit = circuit_files.load(Path(file), owner)
+                if circuit.mlps:
+                    raise CircuitError(
+                        f"{file} has MLPs, and the paper's claims are about heads; rebinding.evaluate and"
+                        " rebinding.faithfulness take such a circuit"
+                    )
+                return circuit

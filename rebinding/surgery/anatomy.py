@@ -273,6 +273,10 @@ class Anatomy:
         """
         return output if self.branches is None else self._branches.write(layer, self._branches.attention_after, output)
 
+    def mlp_write(self, layer: nn.Module, output: Tensor) -> Tensor:
+        """The MLP's addition to the residual, from its output; the output itself where the layout is unknown."""
+        return output if self.branches is None else self._branches.write(layer, self._branches.mlp_after, output)
+
     def attention_input(self, layer: nn.Module, resid: Tensor) -> Tensor:
         """The input of a layer's projections, from its residual input."""
         return apply(layer, self._branches.attention_before, resid)
@@ -294,7 +298,7 @@ class Anatomy:
         value = apply(layer, branches.mlp_before, resid if branches.is_parallel else middle)
         for module in self.parts[number].mlp:
             value = apply(layer, module, value)
-        return middle + branches.write(layer, branches.mlp_after, edit(value))
+        return middle + self.mlp_write(layer, edit(value))
 
     @property
     def _branches(self) -> Branches:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery import Edit, Read, TorchSurgeon, derive
-from rebinding.surgery.slopes import z_slopes
+from rebinding.surgery.slopes import output_slopes
 from tests.everyday import sampled
 from tests.families.models import USUAL, Family, tiny, tokens
 
@@ -32,7 +32,7 @@ def test_equals_a_small_edit(family: Family) -> None:
     def score(resid: Tensor, rows: Tensor) -> Tensor:
         return torch.tanh(resid[:, -1] / 3) @ toward
 
-    actual = z_slopes(model, anatomy, prompts, score, rows=1)
+    actual, _ = output_slopes(model, anatomy, prompts, score, rows=1)
     recording = surgeon.record(prompts, keep={"z"})
     read = Read("resid", at=torch.full((1, 1), prompts.shape[1] - 1), layer=n)
     way = torch.randn(anatomy.parts[0].head_dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -54,7 +54,7 @@ def test_slopes_leave_no_hooks_behind() -> None:
     model = tiny("llama")
     prompts = tokens("llama", n=2)
     before = model(prompts).logits
-    z_slopes(model, derive(model), prompts, lambda resid, rows: resid[:, -1].sum(-1))
+    output_slopes(model, derive(model), prompts, lambda resid, rows: resid[:, -1].sum(-1))
     assert torch.equal(model(prompts).logits, before)
     assert all(weight.grad is None for weight in model.parameters())
     assert not any(module._forward_pre_hooks for module in model.modules())

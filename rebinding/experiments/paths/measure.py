@@ -11,6 +11,8 @@ A stage scores every head as a sender, in two runs of the clean prompt:
 The evidence has the answer's logit, probability and lead over the other objects at the readout, before and after;
 `summary.py` computes scores from it. A first stage has no receivers: its readout is that of the sender run itself.
 
+Senders and receivers may also be MLPs (`rebinding.experiments.path_patching`); the paper's stages have none.
+
 Both runs skip exactly what cannot change the result. A sender run computes the tokens up to the receiver role, from the
 sender's layer to the last receiver's; frozen, it computes one token and only MLPs. A receiver run starts at the first
 receiver whose component changed, at the receiver role. Senders above every receiver score exactly zero.
@@ -33,6 +35,7 @@ from rebinding.experiments.metrics import Score
 from rebinding.experiments.path_patching import (
     SITES,
     Component,
+    Frozen,
     ReceiverInput,
     RecordedPrompts,
     Senders,
@@ -52,7 +55,7 @@ from rebinding.experiments.paths.request import (
 from rebinding.experiments.paths.summary import Discovery, Scale, Selection, discover_by
 from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.tokens import answer_of, blocks, positions, relative_change, token_batch
-from rebinding.paper.circuit import Head
+from rebinding.paper.circuit import MLP, Head, depth
 from rebinding.surgery import Edit, Read, Surgeon, in_layer
 from rebinding.surgery.anatomy import LayerParts
 from rebinding.surgery.memory import to_cpu_together
@@ -85,42 +88,52 @@ class Block(RecordedPrompts):
 
     def relative_change(self, senders: Sequence[Head]) -> Tensor:
         """The relative change from each sender's clean z to its noise z: (sender, prompt)."""
-        layers, parts = sorted({layer for layer, _ in senders}), self.anatomy.parts
-        at = self.sender_at[:, None]
+        layers, parts = sorted({layer for layer, head in senders if head != MLP}), self.anatomy.parts
+        mlps, at = sorted(layer for layer, head in senders if head == MLP), self.sender_at[:, None]
         reads = [Read("z", at=at, head=in_layer(layer, range(parts[layer].n_heads))) for layer in layers]
-        clean = self.surgeon.run(self.recording, [], reads)  # (prompt, head, 1, head_dim) a layer
-        changes = {
-            layer: relative_change(self.noise_z[layer], own)[:, :, 0] for layer, own in zip(layers, clean, strict=True)
-        }
-        device = changes[layers[0]].device  # layers may be on several devices
-        return torch.stack([changes[layer][:, head].to(device) for layer, head in senders])
+        reads += [Read("mlp_out", at=at, layer=layer) for layer in mlps]
+        clean = self.surgeon.run(self.recording, [], reads)  # (prompt, head, 1, head_dim) or (prompt, 1, width) each
+        noise = [*(self.noise_z[layer] for layer in layers), *(self.noise_mlp[layer] for layer in mlps)]
+        changes = [relative_change(other, own)[..., 0] for other, own in zip(noise, clean, strict=True)]
+        device = changes[0].device  # layers may be on several devices
+        by_node = {(layer, MLP): change for layer, change in zip(mlps, changes[len(layers) :], strict=True)}
+        for layer, change in zip(layers, changes, strict=False):
+            by_node |= {(layer, head): change[:, head] for head in range(parts[layer].n_heads)}
+        return torch.stack([by_node[node].to(device) for node in senders])
 
 
-def sender_run(block: Block, heads: Sequence[Head], *, frozen: bool) -> Tensor:
-    """The score after each sender's z is replaced: (sender, prompt, 3)."""
+def sender_run(block: Block, heads: Sequence[Head], *, frozen: Frozen) -> Tensor:
+    """The score after each sender's output is replaced: (sender, prompt, 3)."""
     after = block.send_to_logits(senders_at(heads, block.sender_at), frozen=frozen)
     return after.reshape(len(heads), block.n, -1)
 
 
 def receiver_run(
-    block: Block, heads: Sequence[Head], component: Component, receivers: Sequence[Head], *, frozen: bool, scope: Scope
+    block: Block,
+    heads: Sequence[Head],
+    component: Component,
+    receivers: Sequence[Head],
+    *,
+    frozen: Frozen,
+    scope: Scope,
 ) -> Tensor:
     """The score (sender, prompt, 3) after each sender's effect on the receivers' inputs is written into a clean run.
 
-    Only heads below the last receiver can send, and only rows in which the input of some receiver changed are run.
+    Only senders below the last receiver (`heads` are in the order of depth) can send, and only rows in which the input
+    of some receiver changed are run.
     """
-    last = max(layer for layer, _ in receivers)
+    last = max(map(depth, receivers))
     after = block.before.expand(len(heads), -1, -1).clone()  # (sender, prompt, 3)
     inputs = receiver_inputs(block.anatomy, receivers, SITES[component])
-    for part in block.batches(sum(layer < last for layer, _ in heads), inputs, rows=block.n):
+    for part in block.batches(sum(depth(head) < last for head in heads), inputs, rows=block.n):
         senders = senders_at(heads[part], block.sender_at)
-        edits = _receiver_edits(block, inputs_above(inputs, heads[part][0][0]), senders, frozen=frozen, scope=scope)
+        edits = _receiver_edits(block, inputs_above(inputs, depth(heads[part][0])), senders, frozen=frozen, scope=scope)
         after[part] = block.receive(edits, senders.prompt).view(after[part].shape)
     return after
 
 
 def _receiver_edits(
-    block: Block, inputs: Sequence[ReceiverInput], senders: Senders, *, frozen: bool, scope: Scope
+    block: Block, inputs: Sequence[ReceiverInput], senders: Senders, *, frozen: Frozen, scope: Scope
 ) -> list[Edit]:
     """For every sender, the edits that write its effect on the receivers' inputs, if it changed them."""
     assert block.receiver_at is not None, "a stage with receivers says where they read"
@@ -134,7 +147,7 @@ def _receiver_edits(
     ]
     edits = []
     for entry, after, flag in zip(inputs, patched, to_cpu_together(flags), strict=True):
-        rows = torch.nonzero(flag).reshape(-1)
+        rows = torch.nonzero(flag & (senders.depth < entry.depth)).reshape(-1)  # an MLP does not read its own output
         if rows.numel():
             values = after[rows.to(after.device)]
             edits.append(_write(entry, values, rows, at[rows][:, None], block.anatomy.parts[entry.layer], scope))
@@ -142,8 +155,10 @@ def _receiver_edits(
 
 
 def _write(entry: ReceiverInput, values: Tensor, rows: Tensor, at: Tensor, parts: LayerParts, scope: Scope) -> Edit:
-    """Write `values` (row, head, 1, head_dim) into an input at positions `at`. Of keys and values only the receivers
+    """Write `values` (row, [head,] 1, width) into an input at positions `at`. Of keys and values only the receivers
     see what is written, or, with `scope="group"`, their whole KV groups."""
+    if entry.site == "mlp_out":
+        return Edit("mlp_out", values, at=at, layer=entry.layer, rows=rows)
     if entry.site == "q":
         return Edit("q", values, at=at, head=in_layer(entry.layer, entry.heads), rows=rows)
     heads = entry.heads
@@ -172,24 +187,23 @@ class NoisePairs:
     """Tokens of the other objects (prompt, object); no columns if the lead is the answer's own logit."""
     strata: tuple[str, ...] = ()
     """The stratum of each clean prompt (`write_stratum`); empty if all are in one."""
-    noise_z: dict[tuple[int, int, str], dict[int, Tensor]] = field(default_factory=dict, repr=False)
+    noise_outputs: dict[tuple[int, int, str, bool], tuple[dict[int, Tensor], dict[int, Tensor]]] = field(
+        default_factory=dict, repr=False
+    )
+    """z, and outputs of MLPs if some may send, of noise prompts by layer."""
     score: Score | None = None
     """A metric in place of the lead."""
 
-    def block(self, surgeon: Surgeon, stage: Stage, where: slice) -> Block:
-        """Record a block of prompts for one stage."""
-        clean, noise = self.clean[where], self.noise[where]
-        sender_key = (where.start, where.stop, stage.sender)
-        if sender_key not in self.noise_z:
-            at, having = positions(noise, stage.sender)[:, None], [p for p in surgeon.anatomy.parts if p.n_heads]
-            reads = [Read("z", at=at, head=in_layer(parts.number, range(parts.n_heads))) for parts in having]
-            values = surgeon.run(surgeon.record(token_batch(noise)), [], reads)
-            by_layer = dict(zip((parts.number for parts in having), values, strict=True))
-            self.noise_z[sender_key] = by_layer  # layer -> (prompt, head, 1, head_dim)
+    def block(self, surgeon: Surgeon, stage: Stage, where: slice, *, mlps: bool = False) -> Block:
+        """Record a block of prompts for one stage; with `mlps`, for MLPs as senders or frozen."""
+        clean = self.clean[where]
+        sender_key = (where.start, where.stop, stage.sender, mlps)
+        if sender_key not in self.noise_outputs:
+            self.noise_outputs[sender_key] = _outputs(surgeon, self.noise[where], stage.sender, mlps=mlps)
         return Block(
             surgeon,
-            surgeon.record(token_batch(clean), keep={"z"}),
-            self.noise_z[sender_key],
+            surgeon.record(token_batch(clean), keep={"z", "mlp_out"} if mlps else {"z"}),
+            *self.noise_outputs[sender_key],
             self.labels[where],
             self.rivals[where],
             sender_at=positions(clean, stage.sender),
@@ -197,6 +211,18 @@ class NoisePairs:
             readout=positions(clean, "readout"),
             score=None if self.score is None else self.score.part(where),
         )
+
+
+def _outputs(
+    surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], role: str, *, mlps: bool
+) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    """z (prompt, head, 1, head_dim) and outputs of MLPs (prompt, 1, width) at a role, by layer."""
+    at, having = positions(prompts, role)[:, None], [part for part in surgeon.anatomy.parts if part.n_heads]
+    reads = [Read("z", at=at, head=in_layer(part.number, range(part.n_heads))) for part in having]
+    reads += [Read("mlp_out", at=at, layer=layer) for layer in range(surgeon.anatomy.n_layers) if mlps]
+    values = surgeon.run(surgeon.record(token_batch(prompts)), [], reads)
+    of_heads = dict(zip((part.number for part in having), values, strict=False))
+    return of_heads, dict(enumerate(values[len(having) :]))
 
 
 def score_stage(
@@ -221,13 +247,14 @@ def score_stage(
     if senders is None:
         senders = list(surgeon.anatomy.heads)
     else:
-        senders = sorted(set(senders))
+        senders = sorted(set(senders), key=lambda node: (depth(node), node))
         about["senders"] = [list(head) for head in senders]
         size = max(size, surgeon.prompts_at_once(len(pairs.clean[0])))
 
-    tables = []
+    tables, frozen = [], settings.frozen
+    has_mlps = frozen == "mlps" or any(head == MLP for _, head in senders)
     for where in blocks(len(pairs.ids), size):
-        block, frozen = pairs.block(surgeon, stage, where), settings.frozen == "all"
+        block = pairs.block(surgeon, stage, where, mlps=has_mlps)
         if stage.component is None:
             after = sender_run(block, senders, frozen=frozen)
         else:

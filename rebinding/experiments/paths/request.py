@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
-from rebinding.experiments.path_patching import Component
+from rebinding.experiments.path_patching import Component, Frozen
 from rebinding.experiments.prompts import BALANCED_ID, Stories, draw_noise_pairs
 from rebinding.experiments.random_draws import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
@@ -37,7 +37,6 @@ PATHS = Kind(
 """`stratum` is the prompt's stratum (`rebinding.task.prompts`), its numbers joined by points."""
 SENDER_DRAWS = 5
 """Sets of random senders to compare a group with. Each costs as much as the group itself."""
-Frozen: TypeAlias = Literal["all", "none"]
 
 
 @dataclass(frozen=True)

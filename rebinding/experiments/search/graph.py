@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner
+from rebinding.paper.circuit import MLP, Circuit, CircuitError, CircuitHead, Owner, head_name, head_number
 
 SCHEMA = 1
 PARTS = ("context", "swap", "question", "readout")
@@ -24,14 +24,14 @@ SHOWN = 3
 
 
 class Node(NamedTuple):
-    """A head at a token (`rebinding.task.text` names every token)."""
+    """A head, or the MLP of a layer (`head` is `MLP`), at a token (`rebinding.task.text` names every token)."""
 
     layer: int
     head: int
     token: str
 
     def __str__(self) -> str:
-        return f"{self.layer}.{self.head} at {self.token}"
+        return f"{head_name(self.layer, self.head)} at {self.token}"
 
 
 def part_of(node: Node) -> str:
@@ -104,7 +104,7 @@ def to_json(graph: Graph, owner: Owner) -> str:
 def plain(graph: Graph) -> dict[str, Any]:
     """Nodes, and edges between the numbers of nodes, as plain JSON."""
     return {
-        "nodes": [node._asdict() for node in graph.nodes],
+        "nodes": [node._asdict() | ({"head": "mlp"} if node.head == MLP else {}) for node in graph.nodes],
         "edges": [
             {
                 "sender": graph.nodes.index(edge.sender),
@@ -118,7 +118,7 @@ def plain(graph: Graph) -> dict[str, Any]:
 
 def of_plain(content: Mapping[str, Any]) -> Graph:
     """The graph from what `plain` wrote as JSON."""
-    nodes = tuple(Node(int(node["layer"]), int(node["head"]), str(node["token"])) for node in content["nodes"])
+    nodes = tuple(Node(int(node["layer"]), head_number(node["head"]), str(node["token"])) for node in content["nodes"])
     edges = tuple(
         Edge(
             nodes[edge["sender"]],

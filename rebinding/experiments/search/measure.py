@@ -34,6 +34,7 @@ from rebinding.experiments.search.request import (
 )
 from rebinding.experiments.search.search import Search, step_rows
 from rebinding.models import ModelError
+from rebinding.paper.circuit import depth
 from rebinding.surgery import TorchSurgeon
 from rebinding.task.prompts import Encoded, Encoder
 from rebinding.verdicts import GateFailed, require, requirement
@@ -83,7 +84,7 @@ def _losses(
 ) -> pd.DataFrame:
     """The loss by prompt without senders at the expected tokens, and without all others. A prompt without effective
     senders has no line."""
-    below = [node for node in senders if any(node.layer < receiver.layer for receiver in receivers)]
+    below = [node for node in senders if any(depth(node) < depth(receiver) for receiver in receivers)]
     nothing = pd.DataFrame(columns=["expected_tokens", "other_tokens"], dtype=float)
     if not below:
         return nothing
@@ -141,7 +142,8 @@ def search_model(bench: Workbench, name: str) -> Graph:
 
 
 def measure_step(bench: Workbench, request: Step) -> Evidence:
-    return step_rows(_recorded_pairs(bench, request.prompts), request.receivers, request.allowed, request.settings)
+    recorded_pairs = _recorded_pairs(bench, request.prompts, mlps=request.settings.mlps)
+    return step_rows(recorded_pairs, request.receivers, request.allowed, request.settings)
 
 
 def measure_losses(bench: Workbench, request: Losses) -> Evidence:
@@ -174,12 +176,12 @@ def measure_searched_circuit(bench: Workbench, request: SearchedCircuit) -> Evid
     return request.KIND.evidence(evidence.rows, {**evidence.settings, "nodes": [list(node) for node in nodes]})
 
 
-def _recorded_pairs(bench: Workbench, prompts: PromptSet) -> RecordedPairs:
+def _recorded_pairs(bench: Workbench, prompts: PromptSet, *, mlps: bool = False) -> RecordedPairs:
     """The recorded pairs, shared by all steps."""
     surgeon = bench.surgeon
     assert isinstance(surgeon, TorchSurgeon), REMOTE_MODEL
     pairs = search_pairs(bench.prompts.encoder, bench.prompts.encode(prompts))
-    return bench.get_or_compute((RecordedPairs, prompts), lambda: record_pairs(surgeon, pairs))
+    return bench.get_or_compute((RecordedPairs, prompts, mlps), lambda: record_pairs(surgeon, pairs, mlps=mlps))
 
 
 def search_pairs(encoder: Encoder, encoded: EncodedPrompts) -> SearchPairs:

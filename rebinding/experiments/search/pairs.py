@@ -7,18 +7,19 @@ both prompts, and patching could not show that it is needed.
 
 **Score.** The answer's logit minus the mean logit of the story's other objects, or a metric of one's own.
 
-**Recorded pairs** are shared by the steps of a search: clean and noise runs, the noise's z token by token, and the
-senders whose z differs between the two.
+**Recorded pairs** are shared by the steps of a search: clean and noise runs, the noise's outputs token by token, and
+the senders whose outputs differ between the two.
 
-**Receivers**: the change of z in each receiver, given its input at the senders' tokens.
+**Receivers**: the change of z in each head, given its input at the senders' tokens, and of the output of each MLP.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import ClassVar, cast
 
 import pandas as pd
 import torch
@@ -26,13 +27,15 @@ from torch import Tensor, nn
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.metrics import Score
-from rebinding.experiments.path_patching import ReceiverInput, RecordedPrompts, Senders
+from rebinding.experiments.path_patching import Frozen, ReceiverInput, ReceiverSite, RecordedPrompts, Senders
 from rebinding.experiments.search.graph import Node
-from rebinding.experiments.search.request import LOSSES, SearchSettings
+from rebinding.experiments.search.request import LOSSES, Screen, SearchSettings
 from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.circuit import MLP
 from rebinding.surgery import Edit, Read, RecordedRun, TorchSurgeon
 from rebinding.surgery.receivers import ReceiverHead, receiver_head
-from rebinding.surgery.slopes import z_slopes
+from rebinding.surgery.sites import Site
+from rebinding.surgery.slopes import Estimates, Receiver, edge_estimates, output_slopes
 from rebinding.task.boxes import labels_of
 from rebinding.task.prompts import Encoded, PromptError, Stratum, TokenizedPrompt, aligned, numbered, stratum
 from rebinding.task.text import names_by_function, names_by_place, token_at
@@ -150,6 +153,8 @@ def _statement(encoded: Encoded, slot: int) -> range:
     return range(encoded.roles[f"context_box[{slot}]"] - 1, encoded.roles[f"context_object[{slot}]"] + 2)
 
 
+POINTS = 5
+"""Runs between noise and clean prompts in integrated edge attribution."""
 ROUNDING = 1e-6
 """Share of the largest z of a layer in a prompt: a smaller difference is rounding (units in the last place of a
 sum)."""
@@ -200,37 +205,67 @@ class RecordedPairs(RecordedPrompts):
         logits = self.surgeon.anatomy.logits(self.surgeon.model, resid, self.pairs.answers[prompts]).float()
         return logits[..., 0] - logits[..., 1:].mean(-1)  # of (row, position, object)
 
+    @property
+    def frozen(self) -> Frozen:
+        """What keeps its output in sender runs: MLPs too, if they are nodes."""
+        return "mlps" if self.noise_mlp else "all"
+
     @cached_property
-    def slopes(self) -> list[Tensor]:
-        """The gradient of the score with respect to z in the clean prompts, by layer: (prompt, head, token,
-        head_dim)."""
+    def slopes(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The gradients of the score in the clean prompts by z and by outputs of MLPs, by layer: (prompt, head, token,
+        head_dim) and (prompt, token, width)."""
+        model, anatomy = self.surgeon.model, self.surgeon.anatomy
+        return output_slopes(model, anatomy, token_batch(self.pairs.clean), self._score_of, mlps=bool(self.noise_mlp))
 
-        def score(resid: Tensor, prompts: Tensor) -> Tensor:
-            rows = torch.arange(len(prompts), device=resid.device)
-            return self._score(resid[rows, self.readout[prompts].to(resid.device)][:, None], prompts)[:, 0]
+    def _score_of(self, resid: Tensor, prompts: Tensor) -> Tensor:
+        """The score (row,) from the output of the last layer (row, token, hidden)."""
+        rows = torch.arange(len(prompts), device=resid.device)
+        return self._score(resid[rows, self.readout[prompts].to(resid.device)][:, None], prompts)[:, 0]
 
-        return z_slopes(self.surgeon.model, self.surgeon.anatomy, token_batch(self.pairs.clean), score)
+    def attribute(self, receivers: Sequence[RecordedReceiver], screen: Screen) -> Estimates:
+        """The estimated effect of every sender via each reading of the receivers, by edge attribution."""
+        kept = self.recording.sites
+        heads = {layer: noise - kept["z"][layer] for layer, noise in self.noise_z.items()}
+        mlps = {layer: noise - kept["mlp_out"][layer] for layer, noise in self.noise_mlp.items()}
+        starts: list[Tensor | None] = [None]
+        if screen == "integrated-edge-attribution":
+            rows = torch.arange(self.n)[:, None]
+            clean, noise = kept["resid"][0], self.noise.sites["resid"][0][rows, self.pairs.match]
+            starts = [noise + (clean - noise) * (point + 0.5) / POINTS for point in range(POINTS)]
+        own = [
+            Receiver(node.layer, None if node.head == MLP else node.head, receiver.at)
+            for receiver in receivers
+            for node in (receiver.node,)
+        ]
+        return edge_estimates(
+            self.surgeon.model, self.anatomy, self.recording.tokens, self._score_of, own, heads, mlps, starts
+        )
 
-    def senders(self, layer: int, where: Tensor) -> Senders:
-        """The heads of a layer whose z differs in the noise prompt, at some tokens (prompt, head or 1, token)."""
-        clean, noise = self.recording.sites["z"][layer], self.noise_z[layer]  # (prompt, head, token, head_dim)
+    def senders(self, layer: int, where: Tensor, *, mlp: bool = False) -> Senders:
+        """The heads of a layer whose z differs in the noise prompt, at some tokens (prompt, head or 1, token), or its
+        MLP."""
+        if mlp:
+            clean, noise = self.recording.sites["mlp_out"][layer][:, None], self.noise_mlp[layer][:, None]
+        else:
+            clean, noise = self.recording.sites["z"][layer], self.noise_z[layer]  # (prompt, head, token, head_dim)
         size = clean.abs().amax(dim=(1, 2, 3))[:, None, None]  # (prompt, 1, 1)
         is_different = (clean - noise).abs().amax(dim=-1) > ROUNDING * size  # (prompt, head, token)
         prompt, head, token = torch.nonzero(is_different.cpu() & where[:, : clean.shape[1]], as_tuple=True)
-        return Senders(torch.full_like(head, layer), head, token, prompt)
+        return Senders(torch.full_like(head, layer), torch.full_like(head, MLP) if mlp else head, token, prompt)
 
 
-def record_pairs(surgeon: TorchSurgeon, pairs: SearchPairs) -> RecordedPairs:
-    """Record the clean and noise prompts of pairs."""
-    recording = surgeon.record(token_batch(pairs.clean), keep={"z"})
-    noise = surgeon.record(token_batch(pairs.noise), keep={"z"})
-    prompts = torch.arange(len(pairs.ids))
+def record_pairs(surgeon: TorchSurgeon, pairs: SearchPairs, *, mlps: bool = False) -> RecordedPairs:
+    """Record the clean and noise prompts of pairs, for a search of heads, or of heads and MLPs."""
+    keep: set[Site] = {"z", "mlp_out"} if mlps else {"z"}
+    recording, noise = (surgeon.record(token_batch(side), keep=keep) for side in (pairs.clean, pairs.noise))
+    prompts = torch.arange(len(pairs.ids))[:, None]
     noise_z = {
-        layer: z[prompts[:, None], :, pairs.match].transpose(1, 2)
+        layer: z[prompts, :, pairs.match].transpose(1, 2)
         for layer, z in enumerate(noise.sites["z"])
         if z.numel()  # the layer has heads
     }
-    return RecordedPairs(surgeon, recording, noise_z, pairs, noise)
+    noise_mlp = {layer: out[prompts, pairs.match] for layer, out in enumerate(noise.sites.get("mlp_out", ()))}
+    return RecordedPairs(surgeon, recording, noise_z, noise_mlp, pairs, noise)
 
 
 ROUNDED_AWAY = 0.1
@@ -238,25 +273,73 @@ ROUNDED_AWAY = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class RecordedReceiver:
-    """A head at a token as recorded in the clean prompts: `at` is -1 in prompts without the token, `write` maps z to
-    the residual stream, `size` is the norm of the residual stream there."""
+class RecordedReceiver(ABC):
+    """A receiver at a token as recorded in the clean prompts: `at` is -1 in prompts without the token, `size` is the
+    norm of the residual stream there, divided by what a norm after the branch makes of its output."""
 
     node: Node
     at: Tensor
-    head: ReceiverHead
-    write: Tensor
     size: Tensor
 
+    sites: ClassVar[tuple[ReceiverSite, ...]]
+
+    @abstractmethod
+    def change(self, entry: ReceiverInput, values: Tensor, source: Tensor, token: Tensor) -> Tensor:
+        """The change of its output (row, width) by inputs `values` (row, [head,] 1, width) at tokens (row,)."""
+
+    @abstractmethod
+    def written(self, change: Tensor) -> Tensor:
+        """What a change (row, width) writes into the residual stream, before that norm."""
+
     def relative_change(self, change: Tensor, source: Tensor) -> Tensor:
-        """The share of the residual stream that a change of z (row, head_dim) rewrites: (row,)."""
-        written: Tensor = (change @ self.write.T).norm(dim=-1)
-        return written / self.size[source]
+        """The share of the residual stream that a change (row, width) rewrites: (row,)."""
+        share: Tensor = self.written(change).norm(dim=-1) / self.size[source]
+        return share
+
+    def edit(self, value: Tensor, at: Tensor, rows: Tensor) -> Edit:
+        """Add a change (row, width) of its output at a token a row (row, 1)."""
+        return Edit("mlp_out", value[:, None], at=at, layer=self.node.layer, rows=rows, mode="add")
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedMlp(RecordedReceiver):
+    """An MLP, with its output (prompt, width)."""
+
+    output: Tensor
+    sites: ClassVar[tuple[ReceiverSite, ...]] = ("mlp_out",)
+
+    def change(self, entry: ReceiverInput, values: Tensor, source: Tensor, token: Tensor) -> Tensor:
+        return values[:, 0] - self.output[source.to(self.output.device)]
+
+    def written(self, change: Tensor) -> Tensor:
+        return change
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedHead(RecordedReceiver):
+    """A head; `write` maps z to the residual stream."""
+
+    head: ReceiverHead
+    write: Tensor
+    sites: ClassVar[tuple[ReceiverSite, ...]] = ("q", "k", "v")
+
+    def change(self, entry: ReceiverInput, values: Tensor, source: Tensor, token: Tensor) -> Tensor:
+        head = self.node.head if entry.site == "q" else self.head.parts.kv_head(self.node.head)
+        assert entry.site != "mlp_out"
+        z = self.head.changed_z(entry.site, values[:, entry.heads.index(head), 0], source, token)
+        return z - self.head.z[source]
+
+    def written(self, change: Tensor) -> Tensor:
+        return change @ self.write.T
+
+    def edit(self, value: Tensor, at: Tensor, rows: Tensor) -> Edit:
+        """Add a change (row, head_dim) of its z at a token a row (row, 1)."""
+        return Edit("z", value[:, None, None], at=at, head=[self.node[:2]], rows=rows, mode="add")
 
 
 @dataclass(frozen=True, eq=False)
 class ReceiverChange:
-    """The effect of senders on one receiver: the rows that it can attend to, and the change of its z there.
+    """The effect of senders on one receiver: the rows that it can attend to, and the change of its output there.
 
     `relative_change` is the share of the residual stream that is rewritten.
     """
@@ -272,9 +355,8 @@ class ReceiverChange:
         own = torch.nonzero(place[self.rows] >= 0).reshape(-1)
         if not own.numel():
             return []
-        rows, value = place[self.rows[own]], self.change[own][:, None, None]  # (row, 1, 1, head_dim)
-        at, (layer, head, _) = self.receiver.at[source[rows]][:, None], self.receiver.node
-        return [Edit("z", value, at=at, head=[(layer, head)], rows=rows, mode="add")]
+        rows = place[self.rows[own]]
+        return [self.receiver.edit(self.change[own], self.receiver.at[source[rows]][:, None], rows)]
 
 
 def join_changes(parts: Sequence[ReceiverChange]) -> ReceiverChange:
@@ -289,19 +371,18 @@ def recorded_receiver(recorded_pairs: RecordedPairs, node: Node) -> RecordedRece
     prompts, place = torch.arange(recorded_pairs.n), at.clamp(min=0)
     layer = anatomy.layer_modules(recorded_pairs.surgeon.model)[node.layer]
     parts = anatomy.parts[node.layer]
+    resid = recording.sites["resid"][node.layer][prompts, place]  # (prompt, hidden)
+    if node.head == MLP:
+        output = recording.sites["mlp_out"][node.layer][prompts, place]  # (prompt, hidden)
+        shrink = anatomy.mlp_write(layer, output).norm(dim=-1) / output.norm(dim=-1)  # (prompt,)
+        return RecordedMlp(node, at, resid.norm(dim=-1) / shrink, output)
     span = slice(node.head * parts.head_dim, (node.head + 1) * parts.head_dim)
     output = recording.sites["attention_output"][node.layer][prompts, place]  # (prompt, hidden)
-    resid = recording.sites["resid"][node.layer][prompts, place]  # (prompt, hidden)
     shrink = anatomy.attention_write(layer, output).norm(dim=-1) / output.norm(dim=-1)  # (prompt,)
     projection = cast(nn.Linear, layer.get_submodule(parts.output))
     weight = projection.weight[:, span].detach()  # (hidden, head_dim)
-    return RecordedReceiver(
-        node,
-        at,
-        receiver_head(recorded_pairs.surgeon, recording, node.layer, node.head, place),
-        weight,
-        resid.norm(dim=-1) / shrink,
-    )
+    head = receiver_head(recorded_pairs.surgeon, recording, node.layer, node.head, place)
+    return RecordedHead(node, at, resid.norm(dim=-1) / shrink, head, weight)
 
 
 def sender_tokens(
@@ -312,43 +393,41 @@ def sender_tokens(
     last = torch.stack([receiver.at for receiver in receivers]).amax(0)  # (prompt,)
     allowed = (token[None] >= recorded_pairs.pairs.first[:, None]) & (token[None] <= last[:, None])
     if settings.min_attention:
-        is_attended = torch.stack(  # (receiver, prompt, token)
-            [
-                (receiver.head.pattern.cpu() >= settings.min_attention) & (receiver.at >= 0)[:, None]
-                for receiver in receivers
-            ]
-        )
-        is_own = torch.stack([token[None] == receiver.at[:, None] for receiver in receivers])  # as above
-        allowed &= (is_attended | is_own).flatten(0, 1).any(0)  # by place: in any prompt
+        is_own = [token[None] == receiver.at[:, None] for receiver in receivers]  # (prompt, token) each
+        is_attended = [
+            (receiver.head.pattern.cpu() >= settings.min_attention) & (receiver.at >= 0)[:, None]
+            for receiver in receivers
+            if isinstance(receiver, RecordedHead)
+        ]
+        allowed &= torch.stack(is_own + is_attended).flatten(0, 1).any(0)  # by place: in any prompt
     return allowed
 
 
 def receiver_change(
     receiver: RecordedReceiver, entry: ReceiverInput, values: Tensor, senders: Senders, first: int
 ) -> ReceiverChange:
-    """The change of one receiver's z, without rows whose change is rounded away when it is added to the residual.
+    """The change of one receiver's output, without rows whose change is rounded away when it is added to the residual.
 
-    `values` (row, head, 1, head_dim) are the receivers' input at each sender's token; `first` is the number of the
-    first row.
+    `values` (row, [head,] 1, width) are the receivers' input at each sender's token; `first` is the number of the first
+    row.
     """
     at = receiver.at[senders.prompt]  # (row,)
-    can_attend = senders.token == at if entry.site == "q" else senders.token <= at
+    can_attend = senders.token == at if entry.site in ("q", "mlp_out") else senders.token <= at
     rows = torch.nonzero(can_attend & (at >= 0)).reshape(-1)
-    head = receiver.node.head if entry.site == "q" else receiver.head.parts.kv_head(receiver.node.head)
     source = senders.prompt[rows]
-    projection = values[rows, entry.heads.index(head), 0]  # (row, head_dim)
-    z = receiver.head.changed_z(entry.site, projection, source, senders.token[rows])
-    change = z - receiver.head.z[source]  # (row, head_dim)
+    change = receiver.change(entry, values[rows.to(values.device)], source, senders.token[rows])
     relative_change = receiver.relative_change(change, source)  # (row,)
     changed = torch.nonzero(relative_change > ROUNDED_AWAY * torch.finfo(change.dtype).eps).reshape(-1).cpu()
     return ReceiverChange(receiver, rows[changed] + first, change[changed], relative_change[changed])
 
 
 def estimate_effects(recorded_pairs: RecordedPairs, senders: Senders, changes: Sequence[ReceiverChange]) -> Tensor:
-    """The first-order estimate of each sender's effect on the score (row,): the changes of z times the slopes."""
-    estimate = torch.zeros(senders.n)
+    """The first-order estimate of each sender's effect on the score (row,): the receivers' changes times the slopes."""
+    estimate, (of_heads, of_mlps) = torch.zeros(senders.n), recorded_pairs.slopes
     for part in changes:
         source, node = senders.prompt[part.rows], part.receiver.node
-        slope = recorded_pairs.slopes[node.layer][source, node.head, part.receiver.at[source]]  # (row, head_dim)
+        at = part.receiver.at[source]
+        is_mlp = node.head == MLP
+        slope = of_mlps[node.layer][source, at] if is_mlp else of_heads[node.layer][source, node.head, at]
         estimate[part.rows] += (part.change * slope.to(part.change)).sum(-1).float().cpu()
     return estimate

@@ -44,8 +44,9 @@ SEARCHED = Kind("searched circuit", ("prompt", *VARIANT, *MEASURES))
 NOISE = "independent"
 PROMPTS = 36
 """A balanced block of three boxes and one swap."""
-Screen: TypeAlias = Literal["first-order", "none"]
-"""What leaves out rows that could change the score: a first-order estimate, or nothing."""
+Screen: TypeAlias = Literal["first-order", "edge-attribution", "integrated-edge-attribution", "none"]
+"""What leaves out rows that could change the score: a first-order estimate from the receivers' exact change, or one of
+the whole edge (`rebinding.surgery.slopes`); or nothing."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ class SearchSettings:
     and is at least `share` of the total loss: the score that the noise prompt loses. `min_attention` skips places that
     no receiver attends to that much in any prompt of a block; 0 skips none. With `screen="first-order"` rows are
     skipped whose effect is small by a first-order estimate, and on later blocks senders with almost no effect on the
-    first; `"none"` runs them all. Only with `screen="none"` and `min_attention=0` is every skipped row one that cannot
-    have an effect. `block` is the number of prompts that run together.
+    first; with `"edge-attribution"` and `"integrated-edge-attribution"` rows whose effect is small by an estimate of
+    the whole edge; `"none"` runs them all. Only with `screen="none"` and `min_attention=0` is every skipped row one
+    that cannot have an effect. `block` is the number of prompts that run together. With `mlps` MLPs are nodes too, and
+    an edge leads through no other MLP.
     """
 
     share: float = 0.02
@@ -65,6 +68,7 @@ class SearchSettings:
     min_attention: float = 0.01
     screen: Screen = "first-order"
     block: int = 12
+    mlps: bool = False
 
     def __post_init__(self) -> None:
         check_word("screen", self.screen, get_args(Screen))

@@ -16,7 +16,12 @@ a small estimated effect. The first-order estimate is the change of the receiver
 (`rebinding.surgery.slopes`). A row is skipped if it changes each receiver by less than `LARGE` of the residual stream
 and the estimate is below `NEGLIGIBLE / ESTIMATE_ERROR` of the threshold for selection. Where later heads are saturated
 the slope is next to 0, and a change that is too small to be run regardless may still tip them; the decision
-(docs/decisions/position-free-discovery.md) counts such rows. With `screen="none"` all are run.
+(docs/decisions/position-free-discovery.md) counts such rows. With `"edge-attribution"` and its integrated form the
+effect of the whole edge is estimated, before the sender run, and rows below that bound are skipped in both runs. With
+`screen="none"` all are run.
+
+**MLPs** may be nodes too. Then all other MLPs are frozen in the sender run, so that an edge leads through none, and an
+MLP receives at the sender's token, from heads of its layer as well.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.path_patching import Senders, inputs_above, join_senders, receiver_inputs
+from rebinding.experiments.path_patching import ReceiverSite, Senders, inputs_above, join_senders, receiver_inputs
 from rebinding.experiments.search.graph import Edge, Graph, Node
 from rebinding.experiments.search.pairs import (
     ReceiverChange,
@@ -48,10 +53,11 @@ from rebinding.experiments.search.pairs import (
 )
 from rebinding.experiments.search.request import STEPS, SearchSettings
 from rebinding.experiments.search.summary import Functions, NodeEffect, family, select_senders
+from rebinding.paper.circuit import MLP, depth
 from rebinding.surgery import TorchSurgeon
-from rebinding.surgery.receivers import InputSite
+from rebinding.surgery.slopes import READINGS, Estimates, Reading
 
-COMPONENTS: tuple[InputSite, ...] = ("q", "k", "v")
+READ: tuple[ReceiverSite, ...] = ("q", "k", "v", "mlp_out")
 EDGE_SHARE = 0.1
 """Share of the threshold for nodes: a smaller effect counts as 0 for an edge, and for a sender in the first block."""
 NEGLIGIBLE = 0.25
@@ -70,11 +76,15 @@ def direct_effect(recorded_pairs: RecordedPairs, allowed: Allowed = None) -> pd.
     """The first step: the effect of senders at the readout on the logits."""
     where = torch.arange(recorded_pairs.pairs.length) == recorded_pairs.readout[:, None, None]  # (prompt, 1, token)
     senders = join_senders(
-        [recorded_pairs.senders(layer, where & is_allowed) for layer, is_allowed in _allowed(recorded_pairs, allowed)]
+        [
+            recorded_pairs.senders(layer, where & is_allowed, mlp=is_mlp)
+            for layer, is_mlp, is_allowed in _allowed(recorded_pairs, allowed)
+        ]
     )
     if not senders.n:
         return _join_rows([])
-    return _rows(recorded_pairs, "direct", senders, recorded_pairs.send_to_logits(senders), torch.ones(senders.n))
+    after = recorded_pairs.send_to_logits(senders, frozen=recorded_pairs.frozen)
+    return _rows(recorded_pairs, "direct", senders, after, torch.ones(senders.n))
 
 
 def effect_via_receivers(
@@ -82,61 +92,79 @@ def effect_via_receivers(
 ) -> pd.DataFrame:
     """A later step: the effect of senders below the receivers, at every token that some receiver can attend to."""
     receivers = [recorded_receiver(recorded_pairs, node) for node in nodes]
-    inputs = receiver_inputs(recorded_pairs.anatomy, {node[:2] for node in nodes}, COMPONENTS)
+    inputs = receiver_inputs(recorded_pairs.anatomy, {node[:2] for node in nodes}, READ)
+    is_attributed = settings.screen not in ("first-order", "none")
+    estimates = recorded_pairs.attribute(receivers, settings.screen) if is_attributed else None
     batches: list[Senders] = []
-    changes: dict[InputSite, dict[Node, list[ReceiverChange]]] = {site: {} for site in COMPONENTS}
+    changes: dict[ReceiverSite, dict[Node, list[ReceiverChange]]] = {site: {} for site in READ}
     first = 0
-    for layer, is_allowed in _allowed(recorded_pairs, allowed):
-        above = [receiver for receiver in receivers if receiver.node.layer > layer]
+    for layer, is_mlp, is_allowed in _allowed(recorded_pairs, allowed):
+        lowest = depth((layer, MLP if is_mlp else 0))
+        above = [receiver for receiver in receivers if depth(receiver.node) > lowest]
         if not above:
-            break
+            continue
         where = sender_tokens(recorded_pairs, above, settings)[:, None] & is_allowed
-        senders, entries = recorded_pairs.senders(layer, where), inputs_above(inputs, layer)
+        if estimates is not None:
+            where = where & (estimates[layer, is_mlp].abs() >= _floor(recorded_pairs, settings)).any(0)
+        senders, entries = recorded_pairs.senders(layer, where, mlp=is_mlp), inputs_above(inputs, lowest)
         for part in recorded_pairs.batches(senders.n, entries):
             batch = senders.take(part)
-            output = recorded_pairs.send(batch, [entry.read(batch.token) for entry in entries])
+            reads = [entry.read(batch.token) for entry in entries]
+            output = recorded_pairs.send(batch, reads, frozen=recorded_pairs.frozen)
             values = {(entry.site, entry.layer): (entry, value) for entry, value in zip(entries, output, strict=True)}
-            for receiver, site in product(above, COMPONENTS):
-                change = receiver_change(receiver, *values[site, receiver.node.layer], batch, first)
-                changes[site].setdefault(receiver.node, []).append(change)
+            for receiver in above:
+                for site in receiver.sites:
+                    change = receiver_change(receiver, *values[site, receiver.node.layer], batch, first)
+                    changes[site].setdefault(receiver.node, []).append(change)
             batches.append(batch)
             first += batch.n
     if not batches:
         return _join_rows([])
-    step = recorded_pairs, join_senders(batches), settings
+    step = recorded_pairs, join_senders(batches), settings, estimates
     return _join_rows(
         [_receiver_runs(*step, site, [*map(join_changes, of_site.values())]) for site, of_site in changes.items()]
     )
 
 
-def _allowed(recorded_pairs: RecordedPairs, allowed: Allowed) -> Iterator[tuple[int, Tensor]]:
-    """Each layer with heads, and which of its heads at which tokens are among the allowed nodes: (prompt, head,
-    token)."""
-    shape = recorded_pairs.n, recorded_pairs.anatomy.n_heads, recorded_pairs.pairs.length
-    for layer in recorded_pairs.noise_z:
-        table = torch.full(shape, allowed is None)
+def _allowed(recorded_pairs: RecordedPairs, allowed: Allowed) -> Iterator[tuple[int, bool, Tensor]]:
+    """The heads of each layer, then its MLP if MLPs are nodes: layer, whether it is the MLP, and which heads (one for
+    an MLP) at which tokens are among the allowed nodes: (prompt, head, token)."""
+    prompts, heads, length = recorded_pairs.n, recorded_pairs.anatomy.n_heads, recorded_pairs.pairs.length
+    layers = sorted({*recorded_pairs.noise_z, *recorded_pairs.noise_mlp})
+    for layer, is_mlp in product(layers, (False, True)):
+        if layer not in (recorded_pairs.noise_mlp if is_mlp else recorded_pairs.noise_z):
+            continue
+        table = torch.full((prompts, 1 if is_mlp else heads, length), allowed is None)
         for node in allowed or ():
-            if node.layer == layer:
+            if node.layer == layer and (node.head == MLP) == is_mlp:
                 at = recorded_pairs.pairs.at(node.token)
-                table[torch.nonzero(at >= 0).reshape(-1), node.head, at[at >= 0]] = True
-        yield layer, table
+                table[torch.nonzero(at >= 0).reshape(-1), 0 if is_mlp else node.head, at[at >= 0]] = True
+        yield layer, is_mlp, table
+
+
+def _floor(recorded_pairs: RecordedPairs, settings: SearchSettings) -> float:
+    """The estimate below which a row is screened out."""
+    return NEGLIGIBLE / ESTIMATE_ERROR * settings.share * abs(recorded_pairs.total)
 
 
 def _receiver_runs(
     recorded_pairs: RecordedPairs,
     senders: Senders,
     settings: SearchSettings,
-    component: InputSite,
+    estimates: Estimates | None,
+    site: ReceiverSite,
     changes: Sequence[ReceiverChange],
 ) -> pd.DataFrame:
     """The receiver runs of one component, of rows that change a receiver and are not screened out."""
+    component: Reading = "mlp" if site == "mlp_out" else site
     largest = torch.zeros(senders.n)
     for part in changes:
-        largest[part.rows] = torch.maximum(largest[part.rows], part.relative_change.cpu())
-    is_run = largest > 0
+        largest[part.rows] = torch.maximum(largest[part.rows], part.relative_change.float().cpu())
+    is_run, floor = largest > 0, _floor(recorded_pairs, settings)
     if settings.screen == "first-order":
-        floor = NEGLIGIBLE / ESTIMATE_ERROR * settings.share * abs(recorded_pairs.total)
         is_run &= (largest >= LARGE) | (estimate_effects(recorded_pairs, senders, changes).abs() >= floor)
+    elif estimates is not None:
+        is_run &= _of_senders(estimates, senders, component).abs() >= floor
     frames = []
     for rows in torch.nonzero(is_run).reshape(-1).split(AT_ONCE) if is_run.any() else ():
         batch, place = senders.take(rows), torch.full((senders.n,), -1)
@@ -145,6 +173,16 @@ def _receiver_runs(
         after = recorded_pairs.receive(edits, batch.prompt)
         frames.append(_rows(recorded_pairs, component, batch, after, largest[rows]))
     return _join_rows(frames)
+
+
+def _of_senders(estimates: Estimates, senders: Senders, component: Reading) -> Tensor:
+    """The estimates of some senders (row,)."""
+    values = torch.zeros(senders.n)
+    for (layer, is_mlp), table in estimates.items():
+        rows = torch.nonzero((senders.layer == layer) & ((senders.head == MLP) == is_mlp)).reshape(-1)
+        own = senders.take(rows)
+        values[rows] = table[READINGS.index(component), own.prompt, own.head.clamp(min=0), own.token]
+    return values
 
 
 def _rows(
@@ -197,6 +235,7 @@ class MeasuredSteps:
     surgeon: TorchSurgeon
     pairs: SearchPairs
     size: int
+    mlps: bool = False
     _recorded_blocks: dict[int, RecordedPairs] = field(default_factory=dict)
 
     def step(
@@ -210,7 +249,7 @@ class MeasuredSteps:
     def _record_block(self, block: int) -> RecordedPairs:
         if block not in self._recorded_blocks:
             part = slice(block * self.size, min((block + 1) * self.size, len(self.pairs.ids)))
-            self._recorded_blocks[block] = record_pairs(self.surgeon, self.pairs.of(part))
+            self._recorded_blocks[block] = record_pairs(self.surgeon, self.pairs.of(part), mlps=self.mlps)
         return self._recorded_blocks[block]
 
 
@@ -261,10 +300,10 @@ class Search:
             effects = self._select(self.step(front), named=nodes)
             if not front:
                 edges += [Edge(item.node, None, item.component, item.effect, item.low, item.high) for item in effects]
-            front = sorted({effect.node for effect in effects} - set(nodes), reverse=True)
+            front = sorted({effect.node for effect in effects} - set(nodes), key=_descending, reverse=True)
             nodes += front
             self.report(f"{len(front)} new: {', '.join(map(str, front)) or 'none; the search ends'}")
-            if not any(node.layer for node in front):
+            if not any(map(depth, front)):
                 return nodes, edges
 
     def _select(self, evidence: Evidence, nodes: Sequence[Node] = (), named: Sequence[Node] = ()) -> list[NodeEffect]:
@@ -277,7 +316,7 @@ class Search:
     def _edges(self, receiver: Node, nodes: Sequence[Node]) -> list[Edge]:
         """The edges from other nodes to a receiver. The threshold is `EDGE_SHARE` of that for nodes, because a node may
         reach the score via many receivers."""
-        below = [node for node in nodes if node.layer < receiver.layer]
+        below = [node for node in nodes if depth(node) < depth(receiver)]
         if not below:
             return []
         effects = self._select(self.step([receiver], below), below)
@@ -286,13 +325,13 @@ class Search:
     def step(self, receivers: Sequence[Node], allowed: Sequence[Node] | None = None) -> Evidence:
         """One step: the effect of senders via some receivers, or the direct effect if there are none.
 
-        The first block of prompts runs every sender; the others skip senders with almost no effect on the first
-        (`_senders_with_effect`). With `allowed`, or without a screen, all blocks run the same senders.
+        By the first-order screen the first block of prompts runs every sender; the others skip senders with almost no
+        effect on the first (`_senders_with_effect`). With `allowed`, or another screen, no block depends on another.
         """
         if allowed is not None:
             settings = replace(self.settings, screen="none", min_attention=0.0)
             return self._blocks(self._numbers, receivers, allowed, settings)
-        if self.settings.screen == "none" or not receivers:
+        if self.settings.screen != "first-order" or not receivers:
             return self._blocks(self._numbers, receivers, None, self.settings)
         first = self._blocks(self._numbers[:1], receivers, None, self.settings)
         rest, senders = self._numbers[1:], self._senders_with_effect(first.rows)
@@ -343,6 +382,11 @@ class Search:
             number: {place: name for place, name in zip(self.pairs.places, names, strict=True) if name}
             for number, names in zip(self.pairs.ids, self.pairs.functions, strict=True)
         }
+
+
+def _descending(node: Node) -> tuple[int, Node]:
+    """Where a node comes in a forward pass."""
+    return depth(node), node
 
 
 def _join_blocks(blocks: Sequence[Evidence]) -> Evidence:

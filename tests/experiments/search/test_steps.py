@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 import torch
 
 from rebinding.experiments.search.graph import Node
-from rebinding.experiments.search.pairs import SearchPairs, record_pairs
+from rebinding.experiments.search.pairs import SearchPairs, record_pairs, recorded_receiver
 from rebinding.experiments.search.request import SearchSettings
 from rebinding.experiments.search.search import (
     EDGE_SHARE,
+    ESTIMATE_ERROR,
     LARGE,
     NEGLIGIBLE,
     MeasuredSteps,
@@ -22,13 +24,16 @@ from rebinding.experiments.search.search import (
     effect_via_receivers,
 )
 from rebinding.experiments.search.summary import family
+from rebinding.paper.circuit import MLP
 from rebinding.surgery import Edit, Read, SurgeryError, TorchSurgeon, derive
 from rebinding.surgery.receivers import receiver_head
+from rebinding.surgery.slopes import READINGS
 from rebinding.task.prompts import Encoder
 from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
 from tests.everyday import sampled
 from tests.experiments.setup import fake_prompts, noise_pairs
 from tests.families.models import USUAL, Family, tiny, tokens
+from tests.models.census import build
 from tests.planted.runs import plant
 from tests.reference.naive.edits import head_value, logits_of_changed_receivers, sender_puts
 from tests.reference.naive.plain_model import Plain
@@ -116,7 +121,7 @@ def test_rows_that_slopes_skip_have_little_effect() -> None:
     skipped = full.loc[full.index.difference(screened.index)]
     assert skipped["relative_change"].max() < LARGE
     assert (skipped["after"] - skipped["before"]).abs().max() < NEGLIGIBLE * settings.share * abs(recorded.total)
-    recorded.__dict__["slopes"] = [torch.zeros_like(slope) for slope in recorded.slopes]
+    recorded.__dict__["slopes"] = tuple([torch.zeros_like(slope) for slope in slopes] for slopes in recorded.slopes)
     blind = effect_via_receivers(recorded, RECEIVERS, settings).set_index(key)
     assert set(blind.index) == set(full.index[full["relative_change"] >= LARGE])
 
@@ -187,3 +192,64 @@ def test_skipped_senders_have_almost_no_effect() -> None:
     min_effect = EDGE_SHARE * settings.share * abs(search.total_loss)
     assert full.abs().max() > 50 * min_effect
     assert difference.max() <= min_effect
+
+
+STEP = 0.03
+CURVED = 0.01
+"""Of a symmetric difference what is left is of the third order: STEP squared, times derivatives of some ten."""
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt_neox", "granite"])
+def test_edge_attribution_is_the_effect_of_a_small_change(family: Any) -> None:
+    """Of heads and MLPs, via two heads of one KV group at two tokens and two MLPs, reading by reading: the difference
+    of the exact effects of small changes. Families with shared keys, norms after branches, parallel branches, a factor.
+    """
+    model, pairs = (build(family) if family == "granite" else tiny(family)).double(), make_pairs("llama")
+    recorded = record_pairs(TorchSurgeon(model, derive(model)), pairs, mlps=True)
+    nodes = [Node(3, 2, "readout"), Node(3, 0, "token 9"), Node(2, 1, "token 9"), Node(3, MLP, "readout")]
+    nodes.append(Node(2, MLP, "token 9"))
+    estimates = recorded.attribute([recorded_receiver(recorded, node) for node in nodes], "edge-attribution")
+    settings, key = replace(ALL, mlps=True), ["component", "prompt", "layer", "head", "token"]
+    kept = recorded.recording.sites
+    sides = []
+    for sign in (1.0, -1.0):
+        z, mlp = (
+            {layer: kept[site][layer] + sign * STEP * (noise - kept[site][layer]) for layer, noise in own.items()}
+            for site, own in (("z", recorded.noise_z), ("mlp_out", recorded.noise_mlp))
+        )
+        rows = effect_via_receivers(replace(recorded, noise_z=z, noise_mlp=mlp), nodes, settings)
+        sides.append(rows.set_index(key)["after"])
+    measured = ((sides[0] - sides[1]) / (2 * STEP)).dropna()
+    number = {prompt: line for line, prompt in enumerate(pairs.ids)}
+    expected = [
+        float(estimates[layer, head == MLP][READINGS.index(part), number[prompt], max(head, 0), token])
+        for part, prompt, layer, head, token in measured.index
+    ]
+    rounded = 64 * torch.finfo(torch.float32).eps / STEP  # the score is rounded to float32
+    bound = rounded * max(1.0, float(sides[0].abs().max())) + CURVED * float(measured.abs().max())
+    assert measured.to_numpy() == pytest.approx(expected, abs=bound)
+    by_kind = measured.abs().groupby([measured.index.get_level_values(0), measured.index.get_level_values(3) == MLP])
+    assert by_kind.max().min() > 2 * bound  # each reading, from heads and from MLPs
+    assert len(by_kind) == 8
+
+
+def test_an_attribution_screen_runs_what_it_does_not_estimate_as_small() -> None:
+    """The rows that it keeps have the exact effects; a row that it drops has a small estimate."""
+    model = tiny("llama")
+    recorded = record_pairs(TorchSurgeon(model, derive(model)), make_pairs("llama"), mlps=True)
+    key, nodes = ["component", "prompt", "layer", "head", "token"], [*RECEIVERS, Node(3, MLP, "readout")]
+    full = effect_via_receivers(recorded, nodes, ALL).set_index(key)
+    by_screen = {}
+    for screen in ("edge-attribution", "integrated-edge-attribution"):
+        settings = replace(ALL, share=0.9, screen=screen)
+        screened = effect_via_receivers(recorded, nodes, settings).set_index(key)
+        assert 0 < len(screened) < len(full)
+        expected = full.loc[screened.index, "after"].to_numpy()
+        assert screened["after"].to_numpy() == pytest.approx(expected, abs=allowance(full["after"], floor=1.0))
+        estimates = recorded.attribute([recorded_receiver(recorded, node) for node in nodes], screen)
+        floor = NEGLIGIBLE / ESTIMATE_ERROR * settings.share * abs(recorded.total)
+        for part, prompt, layer, head, token in full.index.difference(screened.index):
+            line = recorded.pairs.ids.index(prompt)
+            assert abs(estimates[layer, head == MLP][READINGS.index(part), line, max(head, 0), token]) < floor
+        by_screen[screen] = set(screened.index)
+    assert by_screen["edge-attribution"] != by_screen["integrated-edge-attribution"]
