@@ -1,7 +1,7 @@
 """Evaluate a circuit: alone, against random circuits, and over circuits of many sizes.
 
 Every head that is not in the circuit is ablated: set to zero, to its mean over some prompts, or to its value in another
-prompt.
+prompt. So is every MLP, if the circuit has MLPs; else they compute as in the model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rebinding.api.model import Model
-from rebinding.api.patching import candidates_of, checked_heads, clean_score
+from rebinding.api.patching import candidates_of, checked_nodes, clean_score
 from rebinding.api.prompts import Prompts
 from rebinding.experiments.ablation import evaluate as evaluate_circuits
 from rebinding.experiments.ablation import mean_z
@@ -25,7 +25,7 @@ from rebinding.experiments.metrics import Metric, logit_difference
 from rebinding.experiments.random_draws import RESAMPLED, Match, draw_circuits
 from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.tokens import MEASURES, METRIC, Answers, full_model
-from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.circuit import MLP, Circuit, CircuitHead
 from rebinding.surgery.sites import Head, SurgeryError, check_word
 from rebinding.task.prompts import PromptError, TokenizedPrompt
 from rebinding.verdicts.estimates import Array
@@ -76,7 +76,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a circuit alone: every other head, at every token, gets its mean over the prompts `means`.
 
-    A list of heads is a circuit of these heads at all tokens. With `ablation="zero"` the other heads get zeros; with
+    A list of heads is a circuit of these heads at all tokens. If it has MLPs, `(layer, rebinding.MLP)`, all other MLPs
+    are ablated as well. With `ablation="zero"` the other heads get zeros; with
     `"resample"`, in each prompt, their values in another of the prompts `means`, drawn at random. All are token by
     token, so both sets of prompts have one length. By default `means` are `prompts` themselves; take prompts whose
     answers are balanced over positions, or the means carry a part of the answer. `metric` is a function such as
@@ -89,12 +90,13 @@ def evaluate(
         prompts.at(role)  # raises where a prompt lacks it
     sets = {"circuit": circuit}
     if draws:
-        random_circuits = draw_circuits(circuit, model.anatomy.heads, draws=draws, match=match, exclude=True)
+        heads, n_layers = model.anatomy.heads, model.anatomy.n_layers
+        random_circuits = draw_circuits(circuit, heads, draws=draws, match=match, exclude=True, n_layers=n_layers)
         sets |= {f"random {number}": other for number, other in enumerate(random_circuits)}
     if is_everywhere:
         sets = {name: at_all_tokens(heads, prompts.length) for name, heads in sets.items()}
     tokenized = [with_token_roles(prompt) if is_everywhere else prompt for prompt in prompts.tokenized]
-    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric)
+    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric, mlps=bool(circuit.mlps))
     rows = pd.concat([ablated.full(), ablated.alone(sets)], ignore_index=True)
     of_circuit = rows.groupby("circuit", sort=False)["hit" if metric is None else METRIC].mean()
     random = tuple(float(of_circuit[name]) for name in sets if name != "circuit")
@@ -113,7 +115,7 @@ def circuit_of(heads: Sequence[Head], model: Model) -> Circuit:
     """A list of heads as a circuit of these heads at all tokens."""
     if not heads or len({*map(tuple, heads)}) < len(heads):
         raise SurgeryError(f"a circuit is a list of heads (layer, head), each once, and at least one; got {heads}")
-    return Circuit(tuple(CircuitHead("", *head, EVERYWHERE) for head in checked_heads(heads, model)))
+    return Circuit(tuple(CircuitHead("", *head, EVERYWHERE) for head in checked_nodes(heads, model)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +126,7 @@ class Ablation:
     tokenized: Sequence[TokenizedPrompt]
     answers: Answers
     values: Sequence[Tensor]
+    values_of_mlps: Sequence[Tensor] | None
     columns: tuple[str, ...]
 
     @classmethod
@@ -135,14 +138,17 @@ class Ablation:
         means: Prompts | None,
         ablation: AblationValue,
         metric: Metric | None,
+        *,
+        mlps: bool = False,
     ) -> Ablation:
         """The ablation of some prompts; `tokenized` are the same with the roles at which circuits have heads."""
         values, score = _ablated_values(model, prompts, means, ablation), clean_score(model, prompts, metric)
+        of_mlps = _ablated_values(model, prompts, means, ablation, "mlp_out") if mlps else None
         right = torch.zeros(len(prompts), dtype=torch.long)
         answers = Answers(candidates_of(prompts, metric, 2)[:, :, None], right, score=score)
         has_answers = prompts.answers is not None and prompts.answers.shape[1] > 1
         measures = (*(MEASURES if has_answers else ()), *(() if metric is None else (METRIC,)))
-        return cls(model, tokenized, answers, values, ("circuit", "prompt", *measures))
+        return cls(model, tokenized, answers, values, of_mlps, ("circuit", "prompt", *measures))
 
     def full(self) -> pd.DataFrame:
         """The unedited model, a row for each prompt."""
@@ -153,17 +159,27 @@ class Ablation:
         """Circuits with all other heads ablated, a row for each and each prompt."""
         ids = range(len(self.tokenized))
         evidence = evaluate_circuits(
-            self.model.surgeon, self.tokenized, self.answers, ids, circuits, self.values, mean_set="own"
-        )
+            self.model.surgeon, self.tokenized, self.answers, ids, circuits, self.values, mean_set="own",
+            mlps=self.values_of_mlps,
+        )  # fmt: skip
         return evidence.rows[list(self.columns)]
 
 
-def _ablated_values(model: Model, prompts: Prompts, means: Prompts | None, ablation: AblationValue) -> list[Tensor]:
-    """What ablated heads get, by layer: (head, token, head_dim), or (prompt, head, token, head_dim)."""
+def _ablated_values(
+    model: Model,
+    prompts: Prompts,
+    means: Prompts | None,
+    ablation: AblationValue,
+    site: Literal["z", "mlp_out"] = "z",
+) -> list[Tensor]:
+    """What ablated heads get, by layer: (head, token, head_dim), or (prompt, head, token, head_dim); and MLPs, without
+    the axis of heads."""
     check_word("ablation", ablation, get_args(AblationValue))
     if ablation == "zero":
         if means is not None:
             raise PromptError("ablation='zero' takes nothing from other prompts; leave means out")
+        if site == "mlp_out":
+            return [torch.zeros(prompts.length, model.anatomy.width(site))] * model.anatomy.n_layers
         shapes = [(part.n_heads, prompts.length, part.head_dim) for part in model.anatomy.parts]
         return [torch.zeros(shape if shape[0] else 0) for shape in shapes]
     averaged = prompts if means is None else means
@@ -174,10 +190,10 @@ def _ablated_values(model: Model, prompts: Prompts, means: Prompts | None, ablat
             "the means would be the values of one prompt, not an ablation; give means over several prompts"
         )
     if ablation == "mean":
-        return mean_z(model.surgeon, list(averaged.tokenized))
+        return mean_z(model.surgeon, list(averaged.tokenized), site=site)
     source = torch.tensor(_other_prompts(prompts.tokens, averaged.tokens))
-    z = model.surgeon.record(averaged.tokens, keep={"z"}).sites["z"]
-    return [values[source.to(values.device)] if values.numel() else values for values in z]
+    recorded = model.surgeon.record(averaged.tokens, keep={site}).sites[site]
+    return [values[source.to(values.device)] if values.numel() else values for values in recorded]
 
 
 def _other_prompts(tokens: Tensor, others: Tensor) -> list[int]:
@@ -236,27 +252,30 @@ def faithfulness(
     """The faithfulness of circuits of the best heads, by their scores, at all tokens, and of random circuits.
 
     `scores` is a table of every head as `patch_paths` returns it for the metric: `score` is the change without a head.
+    It may have every MLP too; then circuits have both, and `sizes` are shares of both.
     `ranking="signed"` begins with the largest changes in the direction of that without all heads, so that heads which
     work against the answer come last and a curve may exceed 1; `"absolute"` begins with large changes of either sign.
     `sizes` are shares of the heads. `means`, `ablation` and `metric` are as in `evaluate`.
     """
     check_word("ranking", ranking, get_args(Ranking))
     _check_scores(scores, model)
-    total = len(model.heads)
+    has_mlps = MLP in scores["head"].to_list()
+    total = len(scores)
     counts = sorted({round(size * total) for size in sizes} - {0, total})
     if not counts or counts[0] < 0 or counts[-1] > total or draws < 1:
         raise SurgeryError(
-            f"sizes are shares of the {total} heads, some of them between none and all, and draws at least 1; got"
-            f" sizes={tuple(sizes)}, draws={draws}"
+            f"sizes are shares of the {total} heads (and MLPs) in scores, some of them between none and all, and draws"
+            f" at least 1; got sizes={tuple(sizes)}, draws={draws}"
         )
     tokenized = [with_token_roles(prompt) for prompt in prompts.tokenized]
-    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric)
+    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric, mlps=has_mlps)
     parts = [ablated.full(), ablated.alone({"0 heads": Circuit(())})]
     without_all = _lost(*(part[METRIC].to_numpy() for part in parts))
     heads = _ranked(scores, ranking, -without_all.mean())
     for count in counts:
         circuit = circuit_of(heads[:count], model)
-        others = draw_circuits(circuit, model.anatomy.heads, draws=draws, match="role_and_layer")
+        heads_of_model, n_layers = model.anatomy.heads, model.anatomy.n_layers
+        others = draw_circuits(circuit, heads_of_model, draws=draws, match="role_and_layer", n_layers=n_layers)
         sets = {f"{count} heads": circuit, **{f"{count} heads, random {n}": other for n, other in enumerate(others)}}
         parts.append(ablated.alone({name: at_all_tokens(own, prompts.length) for name, own in sets.items()}))
     rows = pd.concat(parts, ignore_index=True)
@@ -264,14 +283,14 @@ def faithfulness(
 
 
 def _check_scores(scores: pd.DataFrame, model: Model) -> None:
-    """Refuse a table that has not every head once."""
+    """Refuse a table that has not every head once, or has MLPs and not every one once."""
     lacking = [name for name in ("layer", "head", "score") if name not in scores]
     own = [] if lacking else list(zip(scores["layer"], scores["head"], strict=True))
-    if sorted(own) != sorted(model.heads):
-        what = f"no column {lacking[0]!r}" if lacking else f"{len(own)} rows of {len(set(own))} heads"
+    if sorted(own) not in (sorted(model.heads), sorted([*model.heads, *model.mlps])):
+        what = f"no column {lacking[0]!r}" if lacking else f"{len(own)} rows of {len(set(own))} heads and MLPs"
         raise SurgeryError(
-            f"scores is a table with the layer, head and score of each of the {len(model.heads)} heads once, as"
-            f" patch_paths returns it without receivers; this one has {what}"
+            f"scores is a table with the layer, head and score of each of the {len(model.heads)} heads once, and of"
+            f" each MLP or of none, as patch_paths returns it without receivers; this one has {what}"
         )
 
 

@@ -35,7 +35,7 @@ from rebinding.experiments.metrics import Metric, logit_difference
 from rebinding.experiments.random_draws import RESAMPLED
 from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.tokens import METRIC
-from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.circuit import MLP, Circuit, CircuitHead, head_name
 from rebinding.surgery.sites import Head, SurgeryError
 from rebinding.verdicts import Verdict, exceeds_random, no_effect
 from rebinding.verdicts.estimates import Array
@@ -94,7 +94,7 @@ def check_circuit(
         with_token_roles(prompt, {name: tokens[number] for name, tokens in others.items()})
         for number, prompt in enumerate(prompts.tokenized)
     ]
-    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric)
+    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric, mlps=bool(circuit.mlps))
     rows = pd.concat([ablated.full(), ablated.alone({**sets, "complement": complement})], ignore_index=True)
     scores = {str(name): of["metric"].to_numpy(dtype=float) for name, of in rows.groupby("circuit", sort=False)}
     return Hypotheses(
@@ -111,34 +111,37 @@ def _distinct(circuit: Circuit) -> list[CircuitHead]:
 
 
 def _name(head: CircuitHead) -> str:
-    return f"{head.layer}.{head.head} at {head.role}"
+    return f"{head_name(head.layer, head.head)} at {head.role}"
 
 
 def _heads_beside(circuit: Circuit, head: CircuitHead, model: Model, draws: int) -> list[CircuitHead]:
-    """Random heads of a head's layer that the circuit has nowhere, at its role."""
+    """Random heads of a head's layer that the circuit has nowhere, at its role; for an MLP, MLPs of any layers."""
     own = {(other.layer, other.head) for other in circuit.heads}
-    free = [number for layer, number in model.heads if layer == head.layer and (layer, number) not in own]
+    is_mlp = head.head == MLP
+    like = model.mlps if is_mlp else [other for other in model.heads if other[0] == head.layer]
+    free = [other for other in like if other not in own]
     if len(free) < 2:
         raise SurgeryError(
-            f"minimality compares head {head.layer}.{head.head} with random heads of its layer, and {len(free)} of them"
-            " are outside the circuit; 2 are needed"
+            f"minimality compares {head_name(head.layer, head.head)} with random"
+            f" {'MLPs' if is_mlp else 'heads of its layer'}, and {len(free)} of them are outside the circuit; 2 are"
+            " needed"
         )
-    generator = np.random.default_rng([RESAMPLED, head.layer, head.head])
+    generator = np.random.default_rng([RESAMPLED, head.layer, len(model.heads) if is_mlp else head.head])
     places = sorted(generator.choice(len(free), min(draws, len(free)), replace=False).tolist())
-    return [CircuitHead("random", head.layer, free[place], head.role) for place in places]
+    return [CircuitHead("random", layer, number, head.role) for layer, number in (free[place] for place in places)]
 
 
 def _complement(
     circuit: Circuit, model: Model, at: Mapping[str, Sequence[int]], length: int
 ) -> tuple[Circuit, dict[str, list[int]]]:
-    """Every head at every token that the circuit does not have. A head that it has at some roles, which are `at` these
-    tokens of each prompt, is there at all others, by names of which the tokens in each prompt are returned too."""
+    """Every head (and MLP, if the circuit has some) at every token that the circuit does not have. A head that it has
+    at some roles, which are `at` these tokens of each prompt, is there at all others, by names of which the tokens in
+    each prompt are returned too."""
     roles: dict[Head, list[str]] = {}
     for own in circuit.heads:
         roles.setdefault((own.layer, own.head), []).append(own.role)
-    outside = Circuit(
-        tuple(CircuitHead("", layer, head, "") for layer, head in model.heads if (layer, head) not in roles)
-    )
+    every = [*model.heads, *(model.mlps if circuit.mlps else ())]
+    outside = Circuit(tuple(CircuitHead("", layer, head, "") for layer, head in every if (layer, head) not in roles))
     heads, tokens = list(at_all_tokens(outside, length).heads), dict[str, list[int]]()
     for (layer, head), own_roles in roles.items() if at else ():
         taken = [set(of_prompt) for of_prompt in zip(*(at[role] for role in own_roles), strict=True)]

@@ -53,6 +53,7 @@ OF_SEARCH: Mapping[str, Any] = MappingProxyType(
         "share": SearchSettings().share,
         "min_attention": SearchSettings().min_attention,
         "screen": SearchSettings().screen,
+        "mlps": False,
         "minutes": None,
         "graph": None,
         "compare": [],
@@ -85,8 +86,11 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Screen),
         default=defaults.screen,
         help="first-order: skip rows whose effect is small by a first-order estimate, and later senders with almost no"
-        " effect in the first block; none: run them. Exact with --screen none --min-attention 0"
-        f" (default {defaults.screen})",
+        " effect in the first block; edge-attribution and its integrated form: by an estimate of the whole edge; none:"
+        f" run them. Exact with --screen none --min-attention 0 (default {defaults.screen})",
+    )
+    group.add_argument(
+        "--mlps", action="store_true", help="search MLPs as well as heads; then an edge leads through no other MLP"
     )
     group.add_argument(
         "--minutes",
@@ -121,7 +125,11 @@ def _check_search(options: argparse.Namespace) -> None:
 
 def _search_settings(options: argparse.Namespace) -> SearchSettings:
     return SearchSettings(
-        options.share, min_attention=options.min_attention, screen=options.screen, block=options.block
+        options.share,
+        min_attention=options.min_attention,
+        screen=options.screen,
+        block=options.block,
+        mlps=options.mlps,
     )
 
 

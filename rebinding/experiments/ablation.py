@@ -37,9 +37,9 @@ from rebinding.experiments.tokens import (
     prompt_blocks,
     token_batch,
 )
-from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.circuit import MLP, Circuit, CircuitHead
 from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, TorchSurgeon, in_layer
-from rebinding.surgery.sites import Reduce
+from rebinding.surgery.sites import Reduce, Site
 from rebinding.task.designs import Design, DesignName
 from rebinding.task.prompts import AnswerSet, TokenizedPrompt
 
@@ -123,12 +123,14 @@ def request_means(prompts: Stories, stories: Design, mean_set: DesignName) -> Me
     return Means(prompts.draw(prompts.design(mean_set, **options), ids))
 
 
-def mean_z(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], *, block: int | None = None) -> list[Tensor]:
-    """The mean of z over prompts, per layer: (head, token, head_dim); summed in float64."""
+def mean_z(
+    surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], *, block: int | None = None, site: Site = "z"
+) -> list[Tensor]:
+    """The mean of z (or of another site) over prompts, per layer: (head, token, head_dim); summed in float64."""
     total: list[Tensor] = []
     for where in prompt_blocks(surgeon, prompts, block):
-        z = surgeon.record(token_batch(prompts[where]), keep={"z"}).sites["z"]
-        sums = [values.sum(dim=0, dtype=torch.float64) for values in z]
+        values_of_block = surgeon.record(token_batch(prompts[where]), keep={site}).sites[site]
+        sums = [values.sum(dim=0, dtype=torch.float64) for values in values_of_block]
         total = sums if not total else [old + new for old, new in zip(total, sums, strict=True)]
     return [values / len(prompts) for values in total]
 
@@ -144,14 +146,17 @@ def evaluate(
     mean_set: str,
     method: Method = "batched",
     block: int | None = None,
+    mlps: Sequence[Tensor] | None = None,
 ) -> Evidence:
     """Evaluate circuits with all other heads ablated: a row per circuit and prompt. `means` are by layer (head, token,
-    head_dim), or (prompt, head, token, head_dim), the values that the ablated heads get in each prompt."""
+    head_dim), or (prompt, head, token, head_dim), the values that the ablated heads get in each prompt; with `mlps`,
+    (token, width) or (prompt, token, width), MLPs that a circuit does not have are ablated as well."""
     settings: dict[str, Any] = {"ablation": "mean", "mean_set": mean_set}
     parts = []
     for where in prompt_blocks(surgeon, prompts, block):
         values_of_block = [mean[where] if mean.ndim == 4 else mean for mean in means]
-        measure = measurer(surgeon, prompts[where], answers.of(where), values_of_block, method)
+        of_mlps = None if mlps is None else [mean[where] if mean.ndim == 3 else mean for mean in mlps]
+        measure = measurer(surgeon, prompts[where], answers.of(where), values_of_block, method, mlps=of_mlps)
         values = measure(list(circuits.values()))  # (circuit, prompt, measure)
         parts.append(CIRCUITS.evidence(as_table(list(circuits), ids[where], values), settings))
     return merge(parts)
@@ -183,15 +188,17 @@ def measurer(
     method: Method = "batched",
     *,
     apart: bool = False,
+    mlps: Sequence[Tensor] | None = None,
 ) -> Callable[[Sequence[Circuit]], Tensor]:
-    """A function that measures circuits with all other heads ablated: (circuit, prompt, measure). Prompts are recorded
-    once. With `apart` every circuit has prompts of its own: the first of k circuits the first of k equal parts.
+    """A function that measures circuits with all other heads ablated, and MLPs with `mlps`: (circuit, prompt, measure).
+    Prompts are recorded once. With `apart` every circuit has prompts of its own: the first of k circuits the first of k
+    equal parts.
 
     `batched` computes only the tokens with an active head and needs the torch surgeon; `edits` works on any surgeon.
     """
     readout, tokens = positions(prompts, "readout"), token_batch(prompts)
     if method == "batched" and isinstance(surgeon, TorchSurgeon):
-        recorded = surgeon.record_mean_ablated(tokens, means)
+        recorded = surgeon.record_mean_ablated(tokens, means, mlps)
 
         def run(active: ActiveHeads, source: Tensor, take: Reduce) -> Tensor:
             return surgeon.run_mean_ablated(recorded, active, source=source, readout=readout[source], reduce=take)
@@ -201,7 +208,8 @@ def measurer(
 
         def run(active: ActiveHeads, source: Tensor, take: Reduce) -> Tensor:
             read = Read("logits", at=readout[source][:, None], reduce=take)
-            return surgeon.run(recording, ablation_edits(means, active, source.numel()), [read], source=source)[0]
+            edits = ablation_edits(means, active, source.numel(), mlps)
+            return surgeon.run(recording, edits, [read], source=source)[0]
 
     def measure(circuits: Sequence[Circuit]) -> Tensor:
         source = torch.arange(len(prompts)).repeat(1 if apart else len(circuits))  # (row,)
@@ -211,15 +219,22 @@ def measurer(
     return measure
 
 
-def ablation_edits(means: Sequence[Tensor], active: ActiveHeads, n_rows: int) -> list[Edit]:
-    """Set z to its mean everywhere except at the active heads."""
+def ablation_edits(
+    means: Sequence[Tensor], active: ActiveHeads, n_rows: int, mlps: Sequence[Tensor] | None = None
+) -> list[Edit]:
+    """Set z, and outputs of MLPs, to their means everywhere except at the active heads and MLPs."""
     edits = []
+    for layer, mean in enumerate(mlps or ()):
+        where = torch.ones(n_rows, mean.shape[-2], dtype=torch.bool)  # (row, token)
+        of_layer = (active.layers == layer) & (active.heads == MLP)
+        where[active.rows[of_layer], active.positions[of_layer]] = False
+        edits.append(Edit("mlp_out", mean[None], at=range(mean.shape[-2]), layer=layer, where=where))
     for layer, mean in enumerate(means):
         if mean.ndim < 3:
             continue  # no heads
         n_heads, n_tokens, _ = mean.shape
         where = torch.ones(n_rows, n_heads, n_tokens, dtype=torch.bool)  # (row, head, token)
-        of_layer = active.layers == layer
+        of_layer = (active.layers == layer) & (active.heads != MLP)
         where[active.rows[of_layer], active.heads[of_layer], active.positions[of_layer]] = False
         edits.append(Edit("z", mean[None], at=range(n_tokens), head=in_layer(layer, range(n_heads)), where=where))
     return edits

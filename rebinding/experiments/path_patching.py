@@ -212,33 +212,24 @@ class RecordedPrompts(ABC):
             values |= dict(zip(of_layer, output, strict=True))
         return [values[number] for number in range(len(reads))]
 
-    @torch.no_grad()
     def _written(self, senders: Senders) -> Tensor:
         """The change of what each sender adds to the residual stream at its token: (row, hidden)."""
-        if not isinstance(self.surgeon, TorchSurgeon) or self.anatomy.branches is None:
-            raise SurgeryError(
-                "paths that lead through no MLP need a model on this machine whose layers add one attention branch and"
-                " one MLP to one residual stream; leave MLPs unfrozen here"
-            )
+        if not isinstance(self.surgeon, TorchSurgeon):
+            raise SurgeryError("direct edges need a model on this machine; leave MLPs unfrozen")
         resid = self.recording.sites["resid"][0]
-        changes, device = resid.new_zeros(senders.n, self.anatomy.hidden), resid.device
-        for number in senders.layer.unique().tolist():
-            layer = self.anatomy.layer_modules(self.surgeon.model)[number]
-            for edit in self._noise_edits(senders, number):
-                rows = torch.as_tensor(edit.rows)
+        changes = resid.new_zeros(senders.n, self.anatomy.hidden)
+        for layer in senders.layer.unique().tolist():
+            for edit in self._noise_edits(senders, layer):
+                rows, clean = torch.as_tensor(edit.rows), self.recording.sites[edit.site][layer]
                 own = senders.take(rows)
-                clean = self.recording.sites[edit.site][number]
                 if edit.site == "mlp_out":
-                    before, after = clean[own.prompt, own.token], edit.value[:, 0]  # (row, hidden) each
-                    written = [self.anatomy.mlp_write(layer, value) for value in (before, after)]
+                    before, after = clean[own.prompt, own.token], edit.value[:, 0]  # (row, width) each
                 else:
                     before = clean[own.prompt, :, own.token]  # (row, head, head_dim)
                     after = before.clone()
-                    after[torch.arange(len(rows)), own.head] = edit.value[:, 0, 0]
-                    projection = layer.get_submodule(self.anatomy.parts[number].output)
-                    outputs = [projection(value.flatten(1)) for value in (before, after)]  # (row, hidden) each
-                    written = [self.anatomy.attention_write(layer, output) for output in outputs]
-                changes[rows.to(device)] = (written[1] - written[0]).to(device)
+                    after[torch.arange(own.n), own.head] = edit.value[:, 0, 0]
+                written = [self.surgeon.written(layer, edit.site, output) for output in (before, after)]
+                changes[rows.to(changes.device)] = (written[1] - written[0]).to(changes)
         return changes
 
     def _noise_edits(self, senders: Senders, layer: int, of: Tensor | None = None) -> list[Edit]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Head
+from rebinding.paper.circuit import MLP, Circuit, CircuitError, CircuitHead, Head
 
 RANDOM_CIRCUITS = 21
 """As published."""
@@ -36,18 +36,24 @@ def draw_circuits(
     seed: int = RANDOM_CIRCUITS,
     match: Match = "role",
     exclude: bool = False,
+    n_layers: int = 0,
 ) -> list[Circuit]:
     """Draw circuits of a model's `heads`, as many per role (and layer, by `match`) as `circuit` has; groups at one role
-    are pooled.
+    are pooled. MLPs are drawn from all `n_layers` layers, the circuit's own among them, since a layer has one.
 
     `exclude` leaves out the circuit's own heads, whatever their role; as published they may be drawn.
     """
-    sizes: Counter[tuple[str, int | None]] = Counter()
-    for layer, _, role in dict.fromkeys((node.layer, node.head, node.role) for node in circuit.heads):
-        sizes[role, layer if match == "role_and_layer" else None] += 1
+    sizes, mlps = Counter[tuple[str, int | None]](), Counter[tuple[str, int | None]]()
+    for layer, head, role in dict.fromkeys((node.layer, node.head, node.role) for node in circuit.heads):
+        if head == MLP:
+            mlps[role, None] += 1
+        else:
+            sizes[role, layer if match == "role_and_layer" else None] += 1
     own = {(head.layer, head.head) for head in circuit.heads}
     generator, free = random.Random(seed), [head for head in heads if not (exclude and head in own)]
-    return [_draw(sizes, free, generator) for _ in range(draws)]
+    every = [(layer, MLP) for layer in range(n_layers)]
+    parts = [(_draw(sizes, free, generator), _draw(mlps, every, generator)) for _ in range(draws)]
+    return [Circuit(of_heads.heads + of_mlps.heads) for of_heads, of_mlps in parts]
 
 
 def draw_sizes(sizes: Mapping[str, int], heads: Sequence[Head], *, draws: int) -> list[Circuit]:

@@ -27,9 +27,14 @@ def depth(node: Sequence[Any]) -> int:
     return 2 * int(node[0]) + int(node[1] == MLP)
 
 
+def head_text(head: int) -> str:
+    """The number of a head, or `mlp`."""
+    return "mlp" if head == MLP else str(head)
+
+
 def head_name(layer: int, head: int) -> str:
     """`5.3` for a head, `5.mlp` for an MLP."""
-    return f"{layer}.{'mlp' if head == MLP else head}"
+    return f"{layer}.{head_text(head)}"
 
 
 class CircuitError(ValueError):

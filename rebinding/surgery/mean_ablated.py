@@ -1,5 +1,7 @@
 """Mean ablation: almost every head is ablated, and only a few active heads, each at one token, compute their output.
 
+MLPs may be ablated as well; then a few are active like heads.
+
 A run with z fixed everywhere (say, all heads ablated to their mean) is recorded. Then some heads, each at one token,
 keep the value that they compute. An ablated head does not depend on its input, so a token without an active head keeps
 its recorded residual, keys and values at every layer. Only tokens with active heads are computed: five of a hundred for
@@ -11,16 +13,18 @@ tokens (`SharedPrefix`) and their own new keys; the mask hides the recorded keys
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.anatomy import Anatomy, LayerParts
 from rebinding.surgery.attention import AttentionStage, SharedPrefix
-from rebinding.surgery.calling import Keys, call_layer
-from rebinding.surgery.recording import LayerCall, OfPrompts, RecordedRun
+from rebinding.surgery.calling import Keys, call_layer, watch_module
+from rebinding.surgery.recording import LayerCall, OfPrompts, RecordedRun, site_of_module, with_site
 from rebinding.surgery.replay import complete_keys, shared_prefix
 from rebinding.surgery.sites import SurgeryError
 
@@ -30,7 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ActiveHeads:
-    """Heads and tokens whose z is computed rather than ablated, as four lists of equal length."""
+    """Heads and tokens whose z is computed rather than ablated, as four lists of equal length. A
+    negative number in place of a head is the MLP of the layer."""
 
     rows: Tensor
     layers: Tensor
@@ -69,6 +74,14 @@ class _MeanAblatedRules:
         recorded_z = z[at[:, None], :, columns].transpose(1, 2)  # (row, head, column, head_dim)
         return torch.where(self.active.to(z.device)[..., None], value, recorded_z)
 
+    def see_mlp(self, parts: LayerParts, active: Tensor, raw: Any) -> Any:
+        """The recorded output of an MLP, except where it is active (row, column)."""
+        value = site_of_module(parts, "mlp_out", raw, len(self.source))
+        recorded = self.recording.sites["mlp_out"][parts.number]  # (prompt, token, width)
+        at, columns = self.source.to(recorded.device), self.columns.to(recorded.device)
+        ablated = torch.where(active.to(value.device)[..., None], value, recorded[at[:, None], columns].to(value))
+        return with_site(parts, "mlp_out", raw, ablated)
+
     def per_query_head(self, layer: int) -> bool:
         return False
 
@@ -85,7 +98,8 @@ def run_mean_ablated(
     source: Tensor,
     readout: Tensor,
 ) -> Tensor:
-    """The final residual (row, hidden) at each row's `readout`, for rows that continue recorded prompts `source`."""
+    """The final residual (row, hidden) at each row's `readout`, for rows that continue recorded prompts `source`. MLPs
+    are ablated if the recording has their outputs."""
     needs_all = anatomy.has_mixers or anatomy.counts_tokens  # tokens depend on those between
     columns, column_of = _columns(active, readout, recording.length, needs_all)
     start = torch.full((source.numel(),), anatomy.n_layers)
@@ -101,7 +115,7 @@ def run_mean_ablated(
             continue
         hidden = _admit(recording, number, hidden, source[:n_active], columns[:n_active])
         mask = torch.zeros(n_active, anatomy.n_heads, columns.shape[1], dtype=torch.bool)  # (row, head, column)
-        here = active.layers == number
+        here = (active.layers == number) & (active.heads >= 0)
         rows, heads, positions = active.rows[here], active.heads[here], active.positions[here]
         mask[place[rows], heads, column_of[rows, positions]] = True
         rules = _MeanAblatedRules(recording, source[:n_active], columns[:n_active], mask)
@@ -109,7 +123,14 @@ def run_mean_ablated(
         if sharing is not None and not anatomy.parts[number].has_own_keys:
             key_layer = anatomy.parts[number].key_layer
             complete_keys(sharing, recording, key_layer, source[:n_active], columns[:n_active])
-        hidden = call_layer(layer, anatomy, number, hidden, call, rules, shared=sharing)
+        with ExitStack() as hooks:
+            if recording.has("mlp_out"):
+                at = (active.layers == number) & (active.heads < 0)
+                own = torch.zeros(n_active, columns.shape[1], dtype=torch.bool)  # (row, column)
+                own[place[active.rows[at]], column_of[active.rows[at], active.positions[at]]] = True
+                parts, see = anatomy.parts[number], partial(rules.see_mlp, anatomy.parts[number], own)
+                watch_module(hooks, layer, *parts.module_of("mlp_out"), see)
+            hidden = call_layer(layer, anatomy, number, hidden, call, rules, shared=sharing)
     hidden = _admit(recording, anatomy.n_layers, hidden, source, columns)
     at = column_of[torch.arange(readout.numel()), readout][order]
     return hidden[torch.arange(at.numel()), at.to(hidden.device)][place.to(hidden.device)]

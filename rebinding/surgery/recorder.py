@@ -31,6 +31,7 @@ from rebinding.surgery.recording import (
     join_calls,
     layer_call,
     site_of_module,
+    with_site,
 )
 from rebinding.surgery.sites import Site, SurgeryError, check_kept_sites, check_tokens
 
@@ -63,6 +64,7 @@ class _Recorder:
 
     sites_to_keep: frozenset[str]
     fixed_z: Sequence[Tensor] | None = None
+    fixed_mlp: Sequence[Tensor] | None = None
     beginning: Beginning | None = None
     sites: Sites = field(default_factory=dict)
 
@@ -98,12 +100,14 @@ def record(
     *,
     keep: Collection[Site] = (),
     fixed_z: Sequence[Tensor] | None = None,
+    fixed_mlp: Sequence[Tensor] | None = None,
     rows: int = ROWS,
 ) -> RecordedRun:
     """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need.
 
     With `fixed_z`, one tensor (head, token, head_dim) a layer, every head's output is fixed at these values; a tensor
-    (prompt, head, token, head_dim) has values for each prompt.
+    (prompt, head, token, head_dim) has values for each prompt. With `fixed_mlp`, (token, width) or (prompt, token,
+    width), so are outputs of MLPs.
     """
     check_tokens(anatomy, tokens)
     check_kept_sites(keep)
@@ -112,10 +116,10 @@ def record(
     common = 0 if anatomy.has_mixers or is_by_prompt else common_beginning(tokens)  # a mixer needs every token
     sizes = [1, tokens.shape[0] - 1] if common else [tokens.shape[0]]
     first, *rest = (part for group in tokens.split(sizes) for part in group.split(rows))
-    parts = [_pass(model, anatomy, first, _Recorder(sites_to_keep, fixed_z))]
+    parts = [_pass(model, anatomy, first, _Recorder(sites_to_keep, fixed_z, fixed_mlp))]
     for part in rest:
         beginning = Beginning(parts[0][0], common, part.shape[0]) if common else None
-        parts.append(_pass(model, anatomy, part, _Recorder(sites_to_keep, fixed_z, beginning)))
+        parts.append(_pass(model, anatomy, part, _Recorder(sites_to_keep, fixed_z, fixed_mlp, beginning)))
     sites = {
         site: _join_layers([part[site] for part, _ in parts], common, anatomy.n_layers + (site == "resid"))
         for site in parts[0][0]
@@ -198,6 +202,10 @@ def _watch_layer(
         recorder.keep("resid", number + 1, value)
         raise _LastLayerDone
 
+    def fix_mlp(raw: Any, values: Tensor) -> Any:
+        before = site_of_module(parts, "mlp_out", raw, recorder.sites["resid"][number].shape[0])
+        return with_site(parts, "mlp_out", raw, values[..., recorder.begin :, :].to(before).expand_as(before))
+
     def keep_site(site: str, value: Any, name: str = "") -> None:
         rows = recorder.sites["resid"][number].shape[0]
         recorder.keep(name or site, number, site_of_module(parts, site, value, rows))
@@ -205,6 +213,8 @@ def _watch_layer(
     hooks.enter_context(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
     if number == anatomy.n_layers - 1:
         hooks.enter_context(layer.register_forward_hook(after_layer))
+    if recorder.fixed_mlp is not None:  # before its output is kept
+        watch_module(hooks, layer, *parts.module_of("mlp_out"), partial(fix_mlp, values=recorder.fixed_mlp[number]))
     for site in recorder.sites_to_keep & {"q", "k", "v", "mlp_out"}:
         if site == "mlp_out" or (parts.n_heads if site == "q" else parts.has_own_keys):
             watch_module(hooks, layer, *parts.module_of(site), partial(keep_site, site))

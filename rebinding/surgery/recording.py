@@ -132,6 +132,13 @@ def site_of_module(parts: LayerParts, site: str, value: Any, rows: int) -> Tenso
     return parts.projection(site).heads(tensor, parts.head_dim)
 
 
+def with_site(parts: LayerParts, site: str, raw: Any, edited: Tensor) -> Any:
+    """What a module takes or puts out, with the site replaced."""
+    value = raw[0] if isinstance(raw, tuple) else raw
+    result = edited.view_as(value) if site == "mlp_out" else parts.projection(site).replaced(value, edited)
+    return (result, *raw[1:]) if isinstance(raw, tuple) else result
+
+
 LAYER_ARGUMENTS = ("attention_mask", "position_embeddings", "position_ids", "cache_position")
 """Keywords with one entry per token: a replay cuts them to its window."""
 OWN = ("rules", "use_cache", "shared_kv_states")

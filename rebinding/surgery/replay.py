@@ -25,7 +25,7 @@ from rebinding.surgery.attention import AttentionStage, SharedPrefix
 from rebinding.surgery.batch import WRITABLE, Batch, RawHeads, Results, rewritten
 from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module
 from rebinding.surgery.plan import ORDER
-from rebinding.surgery.recording import RecordedRun, cut_call, lines, site_of_module
+from rebinding.surgery.recording import RecordedRun, cut_call, lines, site_of_module, with_site
 from rebinding.surgery.sites import Attention, Site, reduced_logits
 
 if TYPE_CHECKING:
@@ -207,16 +207,10 @@ def _hook_outputs(hooks: ExitStack, layer: nn.Module, parts: LayerParts, rules: 
         value = site_of_module(parts, site, raw, rules.n_active)
         edited = batch.edit(number, site, value, results)
         batch.read(number, site, edited, results)
-        return None if edited is value else _replaced(parts, site, raw, edited)
+        return None if edited is value else with_site(parts, site, raw, edited)
 
     for site in batch.sites_at(number) & ({"q", "k", "v", "mlp_out"} if parts.has_own_keys else {"q", "mlp_out"}):
         watch_module(hooks, layer, *parts.module_of(site), partial(see, site))
-
-
-def _replaced(parts: LayerParts, site: Site, raw: Any, edited: Tensor) -> Any:
-    value = raw[0] if isinstance(raw, tuple) else raw
-    result = edited.view_as(value) if site == "mlp_out" else parts.projection(site).replaced(value, edited)
-    return (result, *raw[1:]) if isinstance(raw, tuple) else result
 
 
 def count_unread_queries(batch: Batch, layer: int, attention: Attention) -> int:

@@ -160,10 +160,14 @@ class TorchSurgeon(Surgeon):
         with run_alone(self.model):
             return self.recordings.get(tokens, keep, lambda: self._record(tokens, keep))
 
-    def record_mean_ablated(self, tokens: Tensor, fixed_z: Sequence[Tensor]) -> RecordedRun:
-        """Run prompts with every head's output fixed: `fixed_z[layer]` is ([prompt,] head, token, head_dim)."""
+    def record_mean_ablated(
+        self, tokens: Tensor, fixed_z: Sequence[Tensor], fixed_mlp: Sequence[Tensor] | None = None
+    ) -> RecordedRun:
+        """Run prompts with every head's output fixed: `fixed_z[layer]` is ([prompt,] head, token, head_dim); with
+        `fixed_mlp`, ([prompt,] token, width) by layer, every MLP's as well."""
+        keep: set[Site] = {"z"} if fixed_mlp is None else {"z", "mlp_out"}
         with run_alone(self.model):
-            return self._record(tokens, {"z"}, fixed_z)
+            return self._record(tokens, keep, fixed_z, fixed_mlp)
 
     @torch.no_grad()
     def run_mean_ablated(
@@ -185,6 +189,20 @@ class TorchSurgeon(Surgeon):
         with run_alone(self.model):
             in_parts(torch.arange(source.numel()), size, run)
         return torch.cat(parts)
+
+    @torch.no_grad()
+    def written(self, layer: int, site: Site, output: Tensor) -> Tensor:
+        """What z of all heads (row, head, head_dim), or the MLP's output (row, width), adds to the residual stream."""
+        if self.anatomy.branches is None:
+            raise SurgeryError(
+                "this needs layers that add one attention branch and one MLP to one residual stream; this architecture"
+                " has others. Leave MLPs unfrozen"
+            )
+        module = self.anatomy.layer_modules(self.model)[layer]
+        if site == "mlp_out":
+            return self.anatomy.mlp_write(module, output)
+        projection = module.get_submodule(self.anatomy.parts[layer].output)
+        return self.anatomy.attention_write(module, projection(output.flatten(1)))
 
     def with_reads(self, recording: RecordedRun, reads: Sequence[Read]) -> RecordedRun:
         """The recording with some unedited reads added (one line of positions a prompt, one of heads for all).
@@ -239,9 +257,15 @@ class TorchSurgeon(Surgeon):
         else:
             replay(self.model, self.anatomy, batch, results, attention=attention)
 
-    def _record(self, tokens: Tensor, keep: Collection[Site], fixed_z: Sequence[Tensor] | None = None) -> RecordedRun:
+    def _record(
+        self,
+        tokens: Tensor,
+        keep: Collection[Site],
+        fixed_z: Sequence[Tensor] | None = None,
+        fixed_mlp: Sequence[Tensor] | None = None,
+    ) -> RecordedRun:
         rows = max(ROWS, self.prompts_at_once(tokens.shape[1]))
-        return record(self.model, self.anatomy, tokens, keep=keep, fixed_z=fixed_z, rows=rows)
+        return record(self.model, self.anatomy, tokens, keep=keep, fixed_z=fixed_z, fixed_mlp=fixed_mlp, rows=rows)
 
     def _rows_at_once(self, window: int, keys: int, logits: int) -> int:
         if self.rows:

@@ -279,7 +279,9 @@ def test_importing_the_package_imports_nothing_large() -> None:
 
 
 def test_an_unknown_name_lists_the_names() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'patch'; its names are Circuit, CircuitError, CleanRun"):
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'patch'; its names are MLP, Circuit, CircuitError, CleanRun"
+    ):
         rebinding.patch  # noqa: B018
 
 

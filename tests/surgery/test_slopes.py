@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 from rebinding.surgery import Edit, Read, TorchSurgeon, derive
-from rebinding.surgery.slopes import output_slopes
+from rebinding.surgery.slopes import Receiver, edge_estimates, output_slopes
 from tests.everyday import sampled
 from tests.families.models import USUAL, Family, tiny, tokens
 
@@ -58,3 +60,24 @@ def test_slopes_leave_no_hooks_behind() -> None:
     assert torch.equal(model(prompts).logits, before)
     assert all(weight.grad is None for weight in model.parameters())
     assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_integrated_estimates_are_the_mean_over_starts() -> None:
+    """From the prompts' own embeddings they are those without a start; from two starts, the mean of both."""
+    model = tiny("llama")
+    anatomy, prompts = derive(model), tokens("llama", n=6)
+    recording = TorchSurgeon(model, anatomy).record(prompts, keep={"z", "mlp_out"})
+    heads = {layer: z.roll(1, dims=0) - z for layer, z in enumerate(recording.sites["z"])}
+    mlps = {layer: out.roll(1, dims=0) - out for layer, out in enumerate(recording.sites["mlp_out"])}
+    receivers = [Receiver(3, 1, torch.full((6,), 12)), Receiver(2, None, torch.tensor([4, 5, 6, -1, 4, 5]))]
+    run = partial(edge_estimates, model, anatomy, prompts, lambda resid, rows: resid[:, -1].sum(-1), receivers)
+    own, other = recording.sites["resid"][0], recording.sites["resid"][0].roll(1, dims=0)
+    plain, from_own, from_other, from_both = (
+        run(heads, mlps, starts) for starts in ((None,), (own,), (other,), (own, other))
+    )
+    for key, estimate in plain.items():
+        size = float(from_both[key].abs().max())
+        assert torch.allclose(estimate, from_own[key], rtol=0, atol=1e-4 * size)
+        assert torch.allclose(from_both[key], (estimate + from_other[key]) / 2, rtol=0, atol=1e-4 * size)
+    assert not torch.allclose(plain[0, False], from_other[0, False], rtol=0.1)
+    assert float(plain[0, True][3, 3].abs().max()) == 0  # no MLP receives in the fourth prompt

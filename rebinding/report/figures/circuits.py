@@ -18,7 +18,7 @@ from rebinding.experiments.circuit.request import PRUNING
 from rebinding.experiments.paths.request import PATHS
 from rebinding.experiments.paths.summary import lost_by_senders
 from rebinding.experiments.search.graph import Edge, Graph, Node, of_plain
-from rebinding.paper.circuit import Circuit, CircuitHead, Head
+from rebinding.paper.circuit import Circuit, CircuitHead, Head, head_name, head_text
 from rebinding.report.figures.figure import (
     DPI,
     LETTERING,
@@ -78,9 +78,9 @@ def draw_graph_on(axes: Axes, graph: Graph, n_layers: int, name: str) -> None:
         for edge in sorted(graph.edges, key=lambda edge: abs(edge.effect)):
             _draw_edge(axes, edge, places, (float(n_layers), float(len(tokens) - 1)), strongest)
         for node, (x, y) in places.items():
-            tip = tooltip(f"head {node.layer}.{node.head} at {readable(node.token)}")
+            tip = tooltip(f"head {head_name(node.layer, node.head)} at {readable(node.token)}")
             axes.plot(x, y, "o", ms=13, color="0.25", gid=tip)
-            axes.annotate(str(node.head), (x, y), ha="center", va="center", fontsize=SMALLEST, color="w")
+            axes.annotate(head_text(node.head), (x, y), ha="center", va="center", fontsize=SMALLEST, color="w")
         for component, colour in COMPONENTS.items():
             axes.plot([], [], color=colour, label=component if component == "direct" else f"by {component}")
         axes.set_yticks(range(len(tokens)), [readable(token) for token in tokens])
@@ -184,10 +184,10 @@ def draw_circuit(circuit: Circuit, n_layers: int, name: str) -> Figure:
             for head in (head for head in circuit.heads if head.role == role):
                 height = stacks[head] * 0.22
                 place, fill = (head.layer, row - height), GROUP_COLOURS.get(head.group, "0.4")
-                tip = tooltip(f"head {head.layer}.{head.head}, group {head.group}, at {readable(head.role)}")
+                tip = tooltip(f"head {head_name(head.layer, head.head)}, group {head.group}, at {readable(head.role)}")
                 axes.plot(*place, "o", ms=13, color=fill, gid=tip, url=HEADS_TABLE)
                 colour = text_colour(fill)
-                axes.annotate(str(head.head), place, ha="center", va="center", fontsize=SMALLEST, color=colour)
+                axes.annotate(head_text(head.head), place, ha="center", va="center", fontsize=SMALLEST, color=colour)
         axes.set_yticks(range(len(roles)), [_row_label(circuit, role) for role in roles])
         axes.set_ylim(len(roles) - 0.4, -0.9)
         axes.set_xlim(-0.7, n_layers - 0.3)
