@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from rebinding.api.plots import plot_faithfulness as plot_faithfulness
     from rebinding.api.plots import plot_graph as plot_graph
     from rebinding.api.plots import plot_heads as plot_heads
+    from rebinding.api.plots import plot_sensitivity as plot_sensitivity
     from rebinding.api.plots import plot_trace as plot_trace
     from rebinding.api.prompts import Pairs as Pairs
     from rebinding.api.prompts import Prompts as Prompts
     from rebinding.api.recording import Recording as Recording
+    from rebinding.api.sensitivity import Sensitivity as Sensitivity
+    from rebinding.api.sensitivity import sensitivity as sensitivity
     from rebinding.experiments.metrics import CleanRun as CleanRun
     from rebinding.experiments.metrics import accuracy as accuracy
     from rebinding.experiments.metrics import kl_divergence as kl_divergence
@@ -70,6 +73,7 @@ _MODULES = {
     "Prompts": "api.prompts",
     "Read": "surgery.sites",
     "Recording": "api.recording",
+    "Sensitivity": "api.sensitivity",
     "SurgeryError": "surgery.sites",
     "Verdicts": "api.judging",
     "accuracy": "experiments.metrics",
@@ -87,8 +91,10 @@ _MODULES = {
     "plot_faithfulness": "api.plots",
     "plot_graph": "api.plots",
     "plot_heads": "api.plots",
+    "plot_sensitivity": "api.plots",
     "plot_trace": "api.plots",
     "probability": "experiments.metrics",
+    "sensitivity": "api.sensitivity",
     "trace": "api.patching",
     "wrap": "api.model",
 }
@@ -111,6 +117,7 @@ __all__ = [
     "Prompts",
     "Read",
     "Recording",
+    "Sensitivity",
     "SurgeryError",
     "Verdicts",
     "accuracy",
@@ -128,8 +135,10 @@ __all__ = [
     "plot_faithfulness",
     "plot_graph",
     "plot_heads",
+    "plot_sensitivity",
     "plot_trace",
     "probability",
+    "sensitivity",
     "trace",
     "wrap",
 ]

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -270,7 +271,7 @@ def faithfulness(
     tokenized = [with_token_roles(prompt) for prompt in prompts.tokenized]
     ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric, mlps=has_mlps)
     parts = [ablated.full(), ablated.alone({"0 heads": Circuit(())})]
-    without_all = _lost(*(part[METRIC].to_numpy() for part in parts))
+    without_all = lost_without_all(*(part[METRIC].to_numpy() for part in parts))
     heads = _ranked(scores, ranking, -without_all.mean())
     for count in counts:
         circuit = circuit_of(heads[:count], model)
@@ -303,7 +304,7 @@ def _ranked(scores: pd.DataFrame, ranking: Ranking, without_all: float) -> list[
     return [(int(scores["layer"].iloc[place]), int(scores["head"].iloc[place])) for place in order]
 
 
-def _lost(full: Array, none: Array) -> Array:
+def lost_without_all(full: Array, none: Array) -> Array:
     """The loss of the metric without all heads, by prompt; refused where it cannot be told from none."""
     lost = full - none
     if len(lost) > 1 and abs(lost.mean()) <= 2 * lost.std(ddof=1) / np.sqrt(len(lost)):
@@ -318,23 +319,31 @@ def _curve(rows: pd.DataFrame, counts: Sequence[int], total: int, draws: int) ->
     """Faithfulness and its areas, from the metric of each circuit."""
     by_circuit = rows.pivot(index="circuit", columns="prompt", values=METRIC)  # (circuit, prompt)
     none, full = (by_circuit.loc[name].to_numpy() for name in ("0 heads", FULL))  # (prompt,)
-    lost = _lost(full, none)
+    lost = lost_without_all(full, none)
     share = np.array([0, *counts, total]) / total  # (size,)
     names = ["0 heads", *(f"{count} heads" for count in counts), FULL]
     values = by_circuit.loc[names].to_numpy()  # (size, prompt)
     samples = np.random.default_rng(RESAMPLED).integers(len(lost), size=(RESAMPLES, len(lost)))  # (draw, prompt)
-    resampled = (values[:, samples].mean(2) - none[samples].mean(1)) / lost[samples].mean(1)  # (size, draw)
+    resampled = shares_kept(values - none, lost, samples)  # (size, draw)
     of_random = [[f"{count} heads, random {number}" for count in counts] for number in range(draws)]
     ends = np.zeros((draws, 1)), np.ones((draws, 1))
     shares = (by_circuit.mean(axis=1) - none.mean()) / lost.mean()  # (circuit,)
     random = np.concatenate([ends[0], [shares.loc[own_names].to_numpy() for own_names in of_random], ends[1]], axis=1)
     own = shares.loc[names].to_numpy()  # (size,)
-    low, high = np.quantile(resampled, [0.025, 0.975], axis=1) if len(lost) > 1 else np.full((2, len(own)), np.nan)
+    low, high = np.nanquantile(resampled, [0.025, 0.975], axis=1) if len(lost) > 1 else np.full((2, len(own)), np.nan)
     columns = {"share": share, "heads": [0, *counts, total], "faithfulness": own, "low": low, "high": high}
     columns |= {"random_low": random.min(0), "random_mean": random.mean(0), "random_high": random.max(0)}
     areas = [_areas(share, values) for values in random]
     random_cpr, random_cmd = np.mean(areas, axis=0).tolist()
     return Faithfulness(*_areas(share, own), random_cpr, random_cmd, pd.DataFrame(columns), rows)
+
+
+def shares_kept(kept: Array, lost: Array, samples: npt.NDArray[np.integer]) -> Array:
+    """The share kept (..., prompt) of what is lost (prompt,) in samples of the prompts (draw, prompt): (..., draw). NaN
+    where a sample loses nothing."""
+    whole = lost[samples].mean(1)
+    shares: Array = kept[..., samples].mean(-1) / np.where(whole == 0, np.nan, whole)
+    return shares
 
 
 def _areas(share: Array, values: Array) -> tuple[float, float]:

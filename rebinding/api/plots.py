@@ -12,7 +12,9 @@ from torch import Tensor
 
 from rebinding.api.evaluation import Faithfulness
 from rebinding.api.recording import Recording
+from rebinding.api.sensitivity import Sensitivity
 from rebinding.experiments.search.graph import Graph
+from rebinding.paper.circuit import MLP, head_text
 from rebinding.surgery.sites import Head, Position, Read, SurgeryError, is_one_head
 from rebinding.task.text import word_of
 
@@ -39,11 +41,12 @@ def plot_trace(rows: pd.DataFrame, *, column: str = "margin", axes: Axes | None 
 
 
 def plot_heads(scores: pd.DataFrame, *, axes: Axes | None = None) -> Axes:
-    """The table of `patch_paths`: layers by heads, red where the answer loses without the head's output, blue where it
-    gains; heads that are no senders are empty."""
+    """The table of `patch_paths`: layers by heads, and MLPs if it has some; red where the answer loses without the
+    output, blue where it gains; heads that are no senders are empty."""
     _check_columns(scores, "patch_paths", "layer", "head", "score")
     grid = scores.pivot(index="layer", columns="head", values="score")
-    layers, heads = (range(int(scores[name].max()) + 1) for name in ("layer", "head"))
+    layers, has_mlps = range(int(scores["layer"].max()) + 1), MLP in grid.columns
+    heads = [*range(int(scores["head"].max()) + 1), *([MLP] if has_mlps else [])]
     grid = grid.reindex(index=layers, columns=heads)
     most = float(scores["score"].abs().max()) or 1.0
     axes = axes or _new(2 + 0.25 * grid.shape[1], 1.2 + 0.18 * len(grid))
@@ -51,6 +54,8 @@ def plot_heads(scores: pd.DataFrame, *, axes: Axes | None = None) -> Axes:
         grid.to_numpy(), origin="lower", aspect="auto", cmap="RdBu", vmin=-most, vmax=most, interpolation="nearest"
     )
     axes.set(xlabel="head", ylabel="layer")
+    if has_mlps:
+        axes.set_xticks(range(len(heads)), [head_text(head) for head in heads])
     axes.figure.colorbar(image, ax=axes, label="change of the answer's logit over the other candidates")
     return axes
 
@@ -93,6 +98,31 @@ def plot_faithfulness(curve: Faithfulness, *, axes: Axes | None = None) -> Axes:
     axes.set_xlim(0)
     axes.set(xlabel="heads of the circuit", ylabel="faithfulness")
     axes.legend(loc="best", frameon=False)
+    return axes
+
+
+COLOURS = {"yes": "C0", "no": "C3", "open": "0.5"}
+
+
+def plot_sensitivity(result: Sensitivity, *, axes: Axes | None = None) -> Axes:
+    """The result of `sensitivity`: faithfulness with its interval in every combination, by whether the circuit recovers
+    the task, beside the mean of random circuits. Labels of lines in which a conclusion flips are red."""
+    table = result.table
+    axes = axes or _new(8, 1.4 + 0.22 * len(table))
+    for conclusion, colour in COLOURS.items():
+        own = table[table["recovers"] == conclusion]
+        if len(own):
+            around = [own["faithfulness"] - own["low"], own["high"] - own["faithfulness"]]
+            label = f"recovers {result.share:.0%}: {conclusion}"
+            axes.errorbar(own["faithfulness"], own.index, xerr=around, fmt="o", color=colour, markersize=4, label=label)
+    axes.plot(table["random"], table.index, "|", color="0.2", markersize=9, label="random circuits, mean")
+    axes.axvline(result.share, color="0.3", linewidth=0.8, linestyle=":")
+    names = table["prompts"] + ", " + table["ablation"] + ", " + table["metric"]
+    labels = axes.set_yticks(range(len(table)), names.where(table["flips"] == "", names + " *"))
+    for tick, flips in zip(labels, table["flips"], strict=True):
+        tick.label1.set_color("C3" if flips else "black")
+    axes.set(xlabel="faithfulness (* and red: a conclusion flips)", ylim=(len(table) - 0.5, -0.5))
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
     return axes
 
 

@@ -40,6 +40,9 @@ SUBCOMMANDS: Mapping[str, Subcommand] = MappingProxyType(
             "rebinding.cli.prompt", "show a pair of prompts with their roles under a model's tokenizer"
         ),
         "report": Subcommand("rebinding.cli.report", "make a report's page again from its evidence; needs no model"),
+        "sensitivity": Subcommand(
+            "rebinding.cli.sensitivity", "say which conclusions on a circuit depend on ablation, metric and prompts"
+        ),
         "store": Subcommand("rebinding.cli.store", "list or clear the evidence kept on disk"),
         "train": Subcommand("rebinding.cli.train", "train an adapter with which a language model does the task"),
     }

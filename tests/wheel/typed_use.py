@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from rebinding import (
+    MLP,
     Circuit,
     CleanRun,
     Edit,
@@ -21,6 +22,7 @@ from rebinding import (
     Prompts,
     Read,
     Recording,
+    Sensitivity,
     Verdicts,
     accuracy,
     check_circuit,
@@ -37,8 +39,10 @@ from rebinding import (
     plot_faithfulness,
     plot_graph,
     plot_heads,
+    plot_sensitivity,
     plot_trace,
     probability,
+    sensitivity,
     trace,
 )
 
@@ -72,6 +76,10 @@ def use(folder: Path, report: Callable[[str], None]) -> tuple[Verdicts, object, 
     curve: Faithfulness = faithfulness(model, patch_paths(model, pairs), clean, ablation="zero", metric=own_metric)
     checked: Hypotheses = check_circuit(model, [(0, 1), (2, 3)], clean, draws=3)
     assert checked.equivalence.outcome == checked.minimality.outcome
+    by_set: Sensitivity = sensitivity(model, circuit, {"own": clean, "other": noise}, ablations=["zero"], share=0.5)
+    assert len(by_set.flips) <= len(by_set.table)
+    evaluate(model, [(0, 1), (2, MLP)], clean)
+    plot_sensitivity(by_set)
     plot_faithfulness(curve).set_title(f"{curve.cpr:.2f}")
     for metric in (accuracy, kl_divergence, logit_difference, probability):
         evaluate(model, circuit, clean, ablation="resample", metric=metric)
