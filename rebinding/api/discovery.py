@@ -158,7 +158,7 @@ def search_pairs(pairs: Pairs, score: Score | None = None) -> SearchPairs:
     own = [name for name in pairs.clean.positions if name not in (*FUNCTIONS, ANSWER_ROLE)]
     fixed = {name: clean[0].roles[name] for name in own if len({prompt.roles[name] for prompt in clean}) == 1}
     places = names_by_place(fixed, _shared_pieces(pairs.clean))
-    answers = candidates_of(pairs.clean, None if score is None else score.metric, 2)
+    answers = candidates_of(pairs.clean, score is not None, 2)
     return SearchPairs(
         tuple(range(len(pairs))), clean, noise, answers, match,
         first_changes(clean, noise, match.tolist()), tuple(places),

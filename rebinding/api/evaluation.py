@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from rebinding.api.model import Model
-from rebinding.api.patching import candidates_of, checked_nodes, clean_score
+from rebinding.api.patching import candidates_of, checked_nodes
 from rebinding.api.prompts import Prompts
 from rebinding.experiments.ablation import evaluate as evaluate_circuits
 from rebinding.experiments.ablation import mean_z
-from rebinding.experiments.metrics import Metric, logit_difference
+from rebinding.experiments.metrics import Metric, logit_difference, score_on
 from rebinding.experiments.random_draws import RESAMPLED, Match, draw_circuits
 from rebinding.experiments.search.graph import Graph
-from rebinding.experiments.tokens import MEASURES, METRIC, Answers, full_model
+from rebinding.experiments.tokens import MEASURES, METRIC, Answers, full_model, metric_column
 from rebinding.paper.circuit import MLP, Circuit, CircuitHead
 from rebinding.surgery.sites import Head, SurgeryError, check_word
 from rebinding.task.prompts import PromptError, TokenizedPrompt
@@ -97,7 +97,8 @@ def evaluate(
     if is_everywhere:
         sets = {name: at_all_tokens(heads, prompts.length) for name, heads in sets.items()}
     tokenized = [with_token_roles(prompt) if is_everywhere else prompt for prompt in prompts.tokenized]
-    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric, mlps=bool(circuit.mlps))
+    metrics = [] if metric is None else [metric]
+    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metrics, mlps=bool(circuit.mlps))
     rows = pd.concat([ablated.full(), ablated.alone(sets)], ignore_index=True)
     of_circuit = rows.groupby("circuit", sort=False)["hit" if metric is None else METRIC].mean()
     random = tuple(float(of_circuit[name]) for name in sets if name != "circuit")
@@ -138,17 +139,18 @@ class Ablation:
         tokenized: Sequence[TokenizedPrompt],
         means: Prompts | None,
         ablation: AblationValue,
-        metric: Metric | None,
+        metrics: Sequence[Metric],
         *,
         mlps: bool = False,
     ) -> Ablation:
         """The ablation of some prompts; `tokenized` are the same with the roles at which circuits have heads."""
-        values, score = _ablated_values(model, prompts, means, ablation), clean_score(model, prompts, metric)
+        values = _ablated_values(model, prompts, means, ablation)
         of_mlps = _ablated_values(model, prompts, means, ablation, "mlp_out") if mlps else None
         right = torch.zeros(len(prompts), dtype=torch.long)
-        answers = Answers(candidates_of(prompts, metric, 2)[:, :, None], right, score=score)
+        scores = tuple(score_on(model.surgeon, metric, prompts.tokens, prompts.answers) for metric in metrics)
+        answers = Answers(candidates_of(prompts, bool(metrics), 2)[:, :, None], right, scores=scores)
         has_answers = prompts.answers is not None and prompts.answers.shape[1] > 1
-        measures = (*(MEASURES if has_answers else ()), *(() if metric is None else (METRIC,)))
+        measures = (*(MEASURES if has_answers else ()), *map(metric_column, range(len(metrics))))
         return cls(model, tokenized, answers, values, of_mlps, ("circuit", "prompt", *measures))
 
     def full(self) -> pd.DataFrame:
@@ -269,7 +271,7 @@ def faithfulness(
             f" at least 1; got sizes={tuple(sizes)}, draws={draws}"
         )
     tokenized = [with_token_roles(prompt) for prompt in prompts.tokenized]
-    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric, mlps=has_mlps)
+    ablated = Ablation.of(model, prompts, tokenized, means, ablation, [metric], mlps=has_mlps)
     parts = [ablated.full(), ablated.alone({"0 heads": Circuit(())})]
     without_all = lost_without_all(*(part[METRIC].to_numpy() for part in parts))
     heads = _ranked(scores, ranking, -without_all.mean())

@@ -94,7 +94,7 @@ def check_circuit(
         with_token_roles(prompt, {name: tokens[number] for name, tokens in others.items()})
         for number, prompt in enumerate(prompts.tokenized)
     ]
-    ablated = Ablation.of(model, prompts, tokenized, means, ablation, metric, mlps=bool(circuit.mlps))
+    ablated = Ablation.of(model, prompts, tokenized, means, ablation, [metric], mlps=bool(circuit.mlps))
     rows = pd.concat([ablated.full(), ablated.alone({**sets, "complement": complement})], ignore_index=True)
     scores = {str(name): of["metric"].to_numpy(dtype=float) for name, of in rows.groupby("circuit", sort=False)}
     return Hypotheses(

@@ -123,7 +123,7 @@ def trace(
     Cells that cannot change anything are not run (`ran`).
     """
     score, rivals = clean_score(model, pairs.clean, metric), pairs.noise.answers
-    answers = candidates_of(pairs.clean, metric, 2)
+    answers = candidates_of(pairs.clean, metric is not None, 2)
     layers = None if layers is None else [operator.index(layer) for layer in layers]
     for layer in layers or ():
         if not 0 <= layer < model.anatomy.n_layers:
@@ -146,11 +146,11 @@ def clean_score(model: Model, prompts: Prompts, metric: Metric | None) -> Score 
     return None if metric is None else score_on(model.surgeon, metric, prompts.tokens, prompts.answers)
 
 
-def candidates_of(prompts: Prompts, metric: Metric | None, minimum: int = 1) -> torch.Tensor:
+def candidates_of(prompts: Prompts, has_metric: bool, minimum: int = 1) -> torch.Tensor:
     """The answer candidates (prompt, candidate). Prompts with fewer, which a metric may not need, get the first tokens
     of the vocabulary: what is measured of these is not returned."""
     has_enough = prompts.answers is not None and prompts.answers.shape[1] >= minimum
-    return prompts.candidates(minimum) if metric is None or has_enough else torch.arange(2).expand(len(prompts), -1)
+    return prompts.candidates(minimum) if not has_metric or has_enough else torch.arange(2).expand(len(prompts), -1)
 
 
 def _with_places(rows: pd.DataFrame) -> pd.DataFrame:
@@ -216,7 +216,7 @@ def _name(position: Position) -> str:
 
 def noise_pairs(pairs: Pairs, positions: Sequence[Position], score: Score | None = None) -> NoisePairs:
     """Pairs as path patching takes them, with roles for the positions; a score takes the place of the lead."""
-    answers = candidates_of(pairs.clean, None if score is None else score.metric)
+    answers = candidates_of(pairs.clean, score is not None)
 
     def named(prompts: Sequence[TokenizedPrompt], at: dict[str, torch.Tensor]) -> tuple[TokenizedPrompt, ...]:
         return tuple(

@@ -31,7 +31,7 @@ from rebinding.api.prompts import Prompts
 from rebinding.experiments.metrics import Metric, accuracy, logit_difference, probability
 from rebinding.experiments.random_draws import RESAMPLED, Match, draw_circuits
 from rebinding.experiments.search.graph import Graph
-from rebinding.experiments.tokens import METRIC
+from rebinding.experiments.tokens import metric_column
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery.sites import Head, SurgeryError, check_word
 from rebinding.task.prompts import PromptError
@@ -100,10 +100,10 @@ def sensitivity(
         tokenized = [with_token_roles(prompt) for prompt in own.tokenized] if is_everywhere else own.tokenized
         placed = {key: at_all_tokens(part, own.length) for key, part in sets.items()} if is_everywhere else sets
         other = None if ablation == "zero" else (means or {}).get(name)
-        for metric in metrics:
-            ablated = Ablation.of(model, own, tokenized, other, ablation, metric, mlps=bool(circuit.mlps))
-            rows = pd.concat([ablated.full(), ablated.alone(placed)])
-            values = {str(key): of[METRIC].to_numpy(dtype=float) for key, of in rows.groupby("circuit", sort=False)}
+        ablated = Ablation.of(model, own, tokenized, other, ablation, metrics, mlps=bool(circuit.mlps))
+        of_circuits = pd.concat([ablated.full(), ablated.alone(placed)]).groupby("circuit", sort=False)
+        for number, metric in enumerate(metrics):
+            values = {str(key): of[metric_column(number)].to_numpy(dtype=float) for key, of in of_circuits}
             about = {"prompts": name, "ablation": ablation, "metric": getattr(metric, "__name__", repr(metric))}
             lines.append(about | _conclusions(values, share))
     for line in lines:

@@ -106,9 +106,14 @@ def blocks(count: int, size: int) -> Iterator[slice]:
 MEASURES = ("label_logit", "margin", "hit", "probability")
 """The answer's logit, its margin over the best other object, whether it beats them all, and its probability."""
 METRIC = "metric"
-"""The column of a metric of one's own."""
-CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES), numbered=METRIC)
+"""The column of a metric of one's own; those of further ones are numbered, `metric_1` and so on."""
+CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES), numbered=rf"{METRIC}(_\d+)?")
 """Circuits under any names: the result of `evaluate`."""
+
+
+def metric_column(number: int) -> str:
+    """The column of a metric of one's own."""
+    return f"{METRIC}_{number}" if number else METRIC
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,18 +122,18 @@ class Answers:
 
     A candidate with fewer aliases than the widest repeats one; its logit is the largest of its aliases'. `lowest` says
     which candidate wins equal logits: as published the lowest token, else none. In 16 bits equal logits are common. A
-    metric of one's own is a fifth measure.
+    metric of one's own is a fifth measure, and there may be more.
     """
 
     tokens: Tensor
     right: Tensor
     lowest: bool = False
-    score: Score | None = None
+    scores: tuple[Score, ...] = ()
 
     def of(self, prompts: slice) -> Answers:
         """The candidates of some prompts."""
-        score = None if self.score is None else self.score.part(prompts)
-        return replace(self, tokens=self.tokens[prompts], right=self.right[prompts], score=score)
+        scores = tuple(score.part(prompts) for score in self.scores)
+        return replace(self, tokens=self.tokens[prompts], right=self.right[prompts], scores=scores)
 
     def take(self, source: Tensor) -> Reduce:
         """Keep (row, measure): the answer's logit, its margin over the best other candidate, hit, and probability.
@@ -152,12 +157,10 @@ class Answers:
             of_answer = of_answer.gather(1, aliases.indices).masked_fill(is_repeated, -torch.inf)
             probability = torch.exp(of_answer.logsumexp(1) - flat.logsumexp(1))[:, None]
             kept = [label, label - others, self._hits(logits_of_tokens, tokens, right), probability]
-            return torch.cat([*kept, *self._metric(logits, prompts)], dim=1)
+            metrics = [score.of(logits[:, 0], prompts)[:, None].to(label) for score in self.scores]
+            return torch.cat([*kept, *metrics], dim=1)
 
         return measures
-
-    def _metric(self, logits: Tensor, prompts: Tensor) -> list[Tensor]:
-        return [] if self.score is None else [self.score.of(logits[:, 0], prompts)[:, None].to(logits).float()]
 
     def _hits(self, logits: Tensor, tokens: Tensor, right: Tensor) -> Tensor:
         """1 where the right candidate wins, else 0: (row, 1); from logits and tokens (row, candidate, alias)."""
@@ -182,10 +185,11 @@ def full_model(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], answers: An
 
 
 def as_table(names: Sequence[str], ids: Sequence[int], values: Tensor) -> pd.DataFrame:
-    """Values (circuit, prompt, measure) as a table; a fifth measure is a metric of one's own."""
+    """Values (circuit, prompt, measure) as a table; a fifth measure, and more, are metrics of one's own."""
     frame = pd.DataFrame(
         {"circuit": [name for name in names for _ in ids], "prompt": [number for _ in names for number in ids]}
     )
     flat = values.reshape(len(frame), values.shape[-1]).cpu()
-    measures = zip((*MEASURES, METRIC), flat.unbind(1), strict=False)
+    names_of_metrics = [metric_column(number) for number in range(flat.shape[1] - len(MEASURES))]
+    measures = zip((*MEASURES, *names_of_metrics), flat.unbind(1), strict=True)
     return frame.assign(**{name: column.numpy() for name, column in measures})

@@ -260,7 +260,7 @@ def test_a_circuit_with_mlps_alone_equals_hooks(family: Family, ablation: Ablati
         with_token_roles(prompt, {name: at[number] for name, at in tokens.items()})
         for number, prompt in enumerate(prompts.tokenized)
     ]
-    ablated = Ablation.of(model, prompts, named, None, ablation, metric, mlps=True)
+    ablated = Ablation.of(model, prompts, named, None, ablation, [metric], mlps=True)
     rest = ablated.alone({"complement": heads})["metric"].to_numpy()
     assert rest == pytest.approx(lead(complement).numpy(), abs=TOLERANCE)
 
