@@ -52,7 +52,7 @@ class Cell:
 
 CELLS: tuple[Cell, ...] = (
     *(Cell(site, scope) for site in SITES for scope in SCOPED.get(site, (None,))),
-    *(Cell(site, attention="frozen") for site in ("resid", "z", "mlp_out", "logits")),
+    *(Cell(site, attention="frozen") for site in ("resid", "z", "mlp_out", "logits", "resid_mid")),
 )
 """Every kind of edit that a surgeon offers."""
 
@@ -101,6 +101,8 @@ class Trial:
 
 def missing_part(anatomy: Anatomy, cell: Cell, layer: int) -> str | None:
     """Why a layer has no such site; None if it has it."""
+    if cell.site == "resid_mid" and anatomy.lacks_middle:
+        return anatomy.lacks_middle
     if layer == anatomy.n_layers or cell.site in HEADLESS:
         return None
     return None if anatomy.parts[layer].n_heads else "the layer has no attention heads"
@@ -183,6 +185,8 @@ class Pass:
     held: Mapping[tuple[str, int], Tensor] | None
     values: Values
     is_kept: bool
+    entries: dict[int, Tensor] = field(default_factory=dict)
+    """The residual stream at the input of the layer that runs."""
 
     def visit(self, site: str, layer: int, value: Tensor) -> Tensor:
         """Add the noise of each row's trial to a site (row, [head,] token, width)."""
@@ -206,6 +210,9 @@ class Pass:
             self._watch(hooks, layer.get_submodule(parts.mlp[-1]), "output", partial(self._see_mlp, parts.number))
             if parts.mixer:
                 self._watch(hooks, layer.get_submodule(parts.mixer), "output", partial(self._hold_mixer, parts.number))
+            if not self.anatomy.lacks_middle:
+                last = layer.get_submodule(self.anatomy.last_of_attention(parts))
+                self._watch(hooks, last, "output", partial(self._see_middle, parts.number))
             if parts.n_heads:
                 self._watch(hooks, layer.get_submodule(parts.output), "input", partial(self._see_z, parts))
             for site in ("q", "k", "v") if parts.n_heads else ():
@@ -231,11 +238,18 @@ class Pass:
             hooks.enter_context(module.register_forward_hook(after))
 
     def _see_resid(self, layer: int, value: Tensor) -> Tensor:
-        return self.anatomy.to_layer(self.visit("resid", layer, self.anatomy.from_layer(value)))
+        resid = self.visit("resid", layer, self.anatomy.from_layer(value))
+        self.entries = {layer: resid}  # of the layer that runs
+        return self.anatomy.to_layer(resid)
 
     def _see_mlp(self, layer: int, value: Tensor) -> Tensor:
         by_token = value.reshape(len(self.trials), -1, value.shape[-1])  # some MLPs flatten rows and tokens
         return self.visit("mlp_out", layer, by_token).view_as(value)
+
+    def _see_middle(self, layer: int, added: Tensor) -> Tensor:
+        value = self.anatomy.middle(self.entries[layer], added)
+        edited = self.visit("resid_mid", layer, value)
+        return added if edited is value else self.anatomy.added_for(edited, self.entries[layer])
 
     def _hold_mixer(self, layer: int, value: Tensor) -> Tensor:
         """The output of a mixer; that of the unedited run where attention is frozen."""

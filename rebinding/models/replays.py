@@ -303,7 +303,9 @@ def inert_sites(
 
     One batch: one row per site, and one unedited row.
     """
-    anatomy, sites = surgeon.anatomy, [site for site in SITES if site != "logits"]
+    anatomy = surgeon.anatomy
+    absent = {"logits", *(("resid_mid",) if anatomy.lacks_middle else ())}
+    sites = [site for site in SITES if site not in absent]
     edits = [
         _noise(anatomy, site, layer, row, recording.length, sizes(site, layer))
         for row, site in enumerate(sites, start=1)

@@ -273,6 +273,27 @@ class Anatomy:
         """
         return output if self.branches is None else self._branches.write(layer, self._branches.attention_after, output)
 
+    @property
+    def lacks_middle(self) -> str:
+        """Why no layer has a residual stream between attention and MLP; empty if they have."""
+        if self.branches is None:
+            return "the layer adds attention and MLP to the residual stream in a way that is not known"
+        if self.has_mixers:
+            return "the layer is of a model in which some have a state in place of attention heads"
+        return "the layer computes attention and MLP side by side, from its input" if self.branches.is_parallel else ""
+
+    def last_of_attention(self, parts: LayerParts) -> str:
+        """The module whose output, times the family's factor, attention adds to the residual stream."""
+        return self._branches.attention_after or parts.output or parts.mixer
+
+    def middle(self, resid: Tensor, added: Tensor) -> Tensor:
+        """The residual stream between attention and MLP, from a layer's input and the output of that module."""
+        return resid + (added if self._branches.factor == 1.0 else added * self._branches.factor)
+
+    def added_for(self, middle: Tensor, resid: Tensor) -> Tensor:
+        """The inverse: what attention has to add, so that the residual stream is this."""
+        return (middle - resid) / self._branches.factor
+
     def mlp_write(self, layer: nn.Module, output: Tensor) -> Tensor:
         """The MLP's addition to the residual, from its output; the output itself where the layout is unknown."""
         return output if self.branches is None else self._branches.write(layer, self._branches.mlp_after, output)
@@ -288,13 +309,14 @@ class Anatomy:
         resid: Tensor,
         output: Tensor,
         edit: Callable[[Tensor], Tensor] = lambda out: out,
+        edit_middle: Callable[[Tensor], Tensor] = lambda middle: middle,
     ) -> Tensor:
         """A layer's output from its residual input and the output of its output projection.
 
-        `edit` gets the output of the MLP.
+        `edit` gets the output of the MLP, `edit_middle` the residual stream between attention and MLP.
         """
         branches = self._branches
-        middle = resid + self.attention_write(layer, output)
+        middle = edit_middle(resid + self.attention_write(layer, output))
         value = apply(layer, branches.mlp_before, resid if branches.is_parallel else middle)
         for module in self.parts[number].mlp:
             value = apply(layer, module, value)

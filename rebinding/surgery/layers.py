@@ -177,6 +177,8 @@ def _layer(anatomy: Anatomy, item: Edit | Read) -> int:
     last, layer = anatomy.n_layers - (item.site != "resid"), layer_number(cast(int, item.layer))
     if not 0 <= layer <= last:
         raise SurgeryError(f"there is no layer {layer}: {item.site!r} has layers 0 to {last} in this model")
+    if item.site == "resid_mid" and (reason := anatomy.lacks_middle):
+        raise SurgeryError(f"layer {layer} has no resid_mid: {reason}")
     return layer
 
 

@@ -97,7 +97,7 @@ IN_ATTENTION = {
 }
 """In the eager attention function: the operation of a site, and which end of it."""
 
-ORDER = ("resid", "q", "k", "v", "k_rot", "v_seen", "q_rot", "scores", "pattern", "z", "mlp_out")
+ORDER = ("resid", "q", "k", "v", "k_rot", "v_seen", "q_rot", "scores", "pattern", "z", "resid_mid", "mlp_out")
 """The sites of a layer in the order in which a forward pass reaches them."""
 
 
@@ -117,7 +117,8 @@ class Write(TypedDict):
 class LayerShape(TypedDict):
     """Paths and sizes of the parts of a layer.
 
-    `modules` names, by site, a module and which end of it. `slices` are start, stop and width: a module's numbers are
+    `modules` names, by site, a module and which end of it; that of `resid_mid` puts out what attention adds, before the
+    family's `factor`. `slices` are start, stop and width: a module's numbers are
     blocks of this width, and a site is start:stop of each.
     """
 
@@ -128,6 +129,7 @@ class LayerShape(TypedDict):
     group: int
     head_dim: int
     key_norm: str
+    factor: float
 
 
 class ModelShape(TypedDict):
@@ -175,16 +177,19 @@ def carry_out(model: Any, plan: TracePlan) -> TraceOutcome:
     for layer in range(last):
         if sites_of(plan, layer) & set(IN_ATTENTION):
             part(layers[layer], shape["parts"][layer]["attention"]).source  # noqa: B018  # must be accessed before the module runs
+    resid = None
     for layer in range(last):
         sites = sites_of(plan, layer)
+        if "resid_mid" in sites:
+            sites.add("resid")  # its value is needed
         for site in (site for site in ORDER if site in sites):
             if site == "k_rot" and outcome["own_keys"] is not None:
                 own_shape = shape["parts"][layer]
                 attention = part(layers[layer], own_shape["attention"])
                 outcome["own_keys"] = rotate_own_keys(attention, own_shape, outcome["own_keys"])
-            visit(layers[layer], plan, outcome, layer, site)
+            resid = visit(layers[layer], plan, outcome, layer, site, resid)
     if "resid" in sites_of(plan, last):
-        visit(layers[last - 1], plan, outcome, last, "resid")
+        visit(layers[last - 1], plan, outcome, last, "resid", None)
     if "logits" in sites_of(plan, last):
         apply_plan(plan, outcome, last, "logits", model.output.logits)
     return outcome
@@ -207,8 +212,9 @@ def part(parent: Any, path: str) -> Any:
     return parent
 
 
-def visit(layer: Any, plan: TracePlan, outcome: TraceOutcome, number: int, site: str) -> None:
-    """Pass the value at a site of a layer to `apply_plan`, and put the result back if it is a new tensor."""
+def visit(layer: Any, plan: TracePlan, outcome: TraceOutcome, number: int, site: str, resid: Any) -> Any:
+    """Pass the value at a site of a layer to `apply_plan`, and put the result back if it is a new tensor. Takes and
+    returns the layer's residual input, once it is known."""
     shape = plan["shape"]["parts"][min(number, len(plan["shape"]["parts"]) - 1)]
     if site in IN_ATTENTION:
         operation, end = IN_ATTENTION[site]
@@ -220,11 +226,13 @@ def visit(layer: Any, plan: TracePlan, outcome: TraceOutcome, number: int, site:
         place = part(layer, path) if path else layer
     raw = getattr(place, end)
     own = raw[0] if isinstance(raw, tuple) else raw  # an MLP with experts gives their scores too
-    before = as_site(own, plan, shape, site)
+    is_middle = site == "resid_mid" and resid is not None
+    before = resid + own * shape["factor"] if is_middle else as_site(own, plan, shape, site)
     after = apply_plan(plan, outcome, number, site, before)
     if after is not before:
-        new = as_own(after, own, plan, shape, site)
+        new = (after - resid) / shape["factor"] if is_middle else as_own(after, own, plan, shape, site)
         setattr(place, end, (new, *raw[1:]) if isinstance(raw, tuple) else new)
+    return after if site == "resid" else resid
 
 
 def as_site(own: Tensor, plan: TracePlan, shape: LayerShape, site: str) -> Tensor:

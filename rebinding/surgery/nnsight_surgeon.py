@@ -145,6 +145,8 @@ class NNsightSurgeon(Surgeon):
 
     def _has(self, site: Site, layer: int) -> bool:
         """Whether a layer has a site."""
+        if site == "resid_mid":
+            return not self.anatomy.lacks_middle
         if site in HEADLESS:
             return True
         return self.anatomy.parts[layer].n_heads > 0
@@ -233,14 +235,16 @@ def shape_of(anatomy: Anatomy) -> ModelShape:
     return {
         "layers": anatomy.layers,
         "streams": anatomy.streams,
-        "parts": [_layer_shape(parts) for parts in anatomy.parts],
+        "parts": [_layer_shape(anatomy, parts) for parts in anatomy.parts],
     }
 
 
-def _layer_shape(parts: LayerParts) -> LayerShape:
+def _layer_shape(anatomy: Anatomy, parts: LayerParts) -> LayerShape:
     sites = ("q", "k", "v") if parts.has_own_keys else ("q",) if parts.n_heads else ()
     width = parts.n_heads * parts.head_dim
     modules: dict[str, tuple[str, str]] = {site: parts.module_of(site) for site in (*sites, "mlp_out")}
+    if not anatomy.lacks_middle:
+        modules["resid_mid"] = anatomy.last_of_attention(parts), "output"
     return {
         "attention": parts.attention,
         "modules": modules | {"z": (parts.output, "input")},
@@ -253,4 +257,5 @@ def _layer_shape(parts: LayerParts) -> LayerShape:
         "group": parts.group if parts.n_heads else 1,
         "head_dim": parts.head_dim,
         "key_norm": parts.k_norm,
+        "factor": 1.0 if anatomy.branches is None else anatomy.branches.factor,
     }

@@ -43,8 +43,8 @@ from rebinding.surgery.sites import (
     checked_source,
 )
 
-_FROM_SCORES: frozenset[Site] = frozenset({"scores", "pattern", "z", "mlp_out"})
-_FROM_VALUES: frozenset[Site] = frozenset({"v_seen", "z", "mlp_out"})
+_FROM_SCORES: frozenset[Site] = frozenset({"scores", "pattern", "z", "resid_mid", "mlp_out"})
+_FROM_VALUES: frozenset[Site] = frozenset({"v_seen", "z", "resid_mid", "mlp_out"})
 
 FEEDS: dict[Site, frozenset[Site]] = {
     "resid": frozenset(SITES),
@@ -56,7 +56,8 @@ FEEDS: dict[Site, frozenset[Site]] = {
     "v_seen": _FROM_VALUES,
     "scores": _FROM_SCORES,
     "pattern": _FROM_SCORES - {"scores"},
-    "z": frozenset({"z", "mlp_out"}),
+    "z": frozenset({"z", "resid_mid", "mlp_out"}),
+    "resid_mid": frozenset({"resid_mid", "mlp_out"}),
     "mlp_out": frozenset({"mlp_out"}),
     "logits": frozenset({"logits"}),
 }
@@ -218,14 +219,14 @@ STAGES: tuple[tuple[Site, ...], ...] = (
     ("resid",),
     ("q", "k", "v"),
     ("q_rot", "k_rot", "v_seen"),
-    *(("scores",), ("pattern",), ("z",), ("mlp_out",), ("logits",)),
+    *(("scores",), ("pattern",), ("z",), ("resid_mid",), ("mlp_out",), ("logits",)),
 )
 ORDER: dict[Site, int] = {site: number for number, sites in enumerate(STAGES) for site in sites}
 NEVER = 1 << 30
 """The start layer of a no-op row."""
 
 Target = TypeVar("Target", LayerEdit, LayerRead)
-FREEZABLE: frozenset[Site] = frozenset({"resid", "z", "mlp_out", "logits"})
+FREEZABLE: frozenset[Site] = frozenset({"resid", "z", "resid_mid", "mlp_out", "logits"})
 assert set(ORDER) == set(SITES)
 
 

@@ -215,6 +215,13 @@ def _watch_layer(
         hooks.enter_context(layer.register_forward_hook(after_layer))
     if recorder.fixed_mlp is not None:  # before its output is kept
         watch_module(hooks, layer, *parts.module_of("mlp_out"), partial(fix_mlp, values=recorder.fixed_mlp[number]))
+    if "resid_mid" in recorder.sites_to_keep and not anatomy.lacks_middle:
+
+        def keep_middle(added: Any) -> None:
+            value = added[0] if isinstance(added, tuple) else added
+            recorder.keep("resid_mid", number, anatomy.middle(recorder.sites["resid"][number], value))
+
+        watch_module(hooks, layer, anatomy.last_of_attention(parts), "output", keep_middle)
     for site in recorder.sites_to_keep & {"q", "k", "v", "mlp_out"}:
         if site == "mlp_out" or (parts.n_heads if site == "q" else parts.has_own_keys):
             watch_module(hooks, layer, *parts.module_of(site), partial(keep_site, site))

@@ -159,6 +159,9 @@ def run_layer(
         complete_keys(shared, batch.recording, parts.key_layer, source, slice(batch.begin, batch.end))
     with ExitStack() as hooks:
         _hook_outputs(hooks, layer, parts, rules)
+        if "resid_mid" in batch.sites_at(number):
+            see = partial(_see_middle, anatomy, rules, hidden)
+            watch_module(hooks, layer, anatomy.last_of_attention(parts), "output", see)
         raw.watch(hooks, layer, parts)
         for site, copy in WRITABLE.items():
             if rewrite := rewritten(layers, raw, parts, site, call, results):
@@ -211,6 +214,18 @@ def _hook_outputs(hooks: ExitStack, layer: nn.Module, parts: LayerParts, rules: 
 
     for site in batch.sites_at(number) & ({"q", "k", "v", "mlp_out"} if parts.has_own_keys else {"q", "mlp_out"}):
         watch_module(hooks, layer, *parts.module_of(site), partial(see, site))
+
+
+def _see_middle(anatomy: Anatomy, rules: LayerRules, hidden: Tensor, raw: Any) -> Any:
+    """Edit and read the residual stream between attention and MLP: attention adds what leads to the edited value."""
+    added = raw[0] if isinstance(raw, tuple) else raw
+    value = anatomy.middle(hidden, added)
+    edited = rules.batch.edit(rules.layer, "resid_mid", value, rules.results)
+    rules.batch.read(rules.layer, "resid_mid", edited, rules.results)
+    if edited is value:
+        return None
+    new = torch.where(edited == value, added, anatomy.added_for(edited, hidden))  # elsewhere as it is, unrounded
+    return (new, *raw[1:]) if isinstance(raw, tuple) else new
 
 
 def count_unread_queries(batch: Batch, layer: int, attention: Attention) -> int:

@@ -139,6 +139,7 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "hook_resid_pre": "site='resid'",
         "hook_embed": "site='resid' of layer 0",
+        "hook_resid_mid": "site='resid_mid'",
         "hook_resid_post": "site='resid' of the next layer",
         "hook_q": "site='q'",
         "hook_k": "site='k'",
@@ -214,7 +215,7 @@ def checked_source(source: Tensor | None, n_prompts: int) -> Tensor:
 
 
 Site: TypeAlias = Literal[
-    "resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out", "logits"
+    "resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out", "logits", "resid_mid"
 ]
 ReadSite: TypeAlias = Site | Literal["answers"]
 Mode: TypeAlias = Literal["set", "add"]
@@ -243,7 +244,7 @@ SITES: tuple[Site, ...] = get_args(Site)
 MODES: tuple[Mode, ...] = get_args(Mode)
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
-HEADLESS: frozenset[ReadSite] = frozenset({"resid", "mlp_out", "logits"})
+HEADLESS: frozenset[ReadSite] = frozenset({"resid", "resid_mid", "mlp_out", "logits"})
 AFTER_LAYERS = ("logits", "answers")
 KEYED: frozenset[ReadSite] = frozenset({"scores", "pattern"})
 """Sites whose width is the number of keys."""
@@ -253,11 +254,11 @@ KEYED: frozenset[ReadSite] = frozenset({"scores", "pattern"})
 class Edit:
     """Set a site to a value, or add it, in every row of a run: a row is a prompt, or one of its copies.
 
-    A site with heads needs `head`, a (layer, head) or a list of them; `resid` and `mlp_out` need `layer`, and `logits`
-    neither. `at` is a position or a list; for `scores` and `pattern` it is that of the query. A position is a name, if
-    prompts with names are run (`rebinding.Recording`), or an index, from the end if it is negative. Where rows differ,
-    `at` is a tensor (row, position) and `head` a tensor (row, head, 2) of (layer, head), whose columns lie in one layer
-    each (`in_layer`).
+    A site with heads needs `head`, a (layer, head) or a list of them; `resid`, `resid_mid` (between attention and MLP)
+    and `mlp_out` need `layer`, and `logits` neither. `at` is a position or a list; for `scores` and `pattern` it is
+    that of the query. A position is a name, if prompts with names are run (`rebinding.Recording`), or an index, from
+    the end if it is negative. Where rows differ, `at` is a tensor (row, position) and `head` a tensor (row, head, 2) of
+    (layer, head), whose columns lie in one layer each (`in_layer`).
 
     `value` is a number, a tensor in the shape that `Read` returns for the same `head` and `at` (or one that broadcasts
     to it), or a `rebinding.Recording`: then each prompt gets what this site has there in the recorded prompt of the

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -97,12 +97,12 @@ def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden
             output = output.clone()
             output[rows] = layer.get_submodule(anatomy.parts[number].output)(z[rows].transpose(1, 2).flatten(2))
 
-    def see(value: Tensor) -> Tensor:
-        value = batch.edit(number, "mlp_out", value, results)
-        batch.read(number, "mlp_out", value, results)
+    def see(site: Site, value: Tensor) -> Tensor:
+        value = batch.edit(number, site, value, results)
+        batch.read(number, site, value, results)
         return value
 
-    return anatomy.layer_output(layer, number, hidden, output, see)
+    return anatomy.layer_output(layer, number, hidden, output, partial(see, "mlp_out"), partial(see, "resid_mid"))
 
 
 ACTIVE_TOKENS = 8

@@ -49,7 +49,7 @@ def test_the_page_lists_every_site_and_every_other_name() -> None:
 def test_a_read_has_the_shape_that_the_page_states(site: str) -> None:
     model = model_of()
     recording = model.record(prompts_of(model))
-    layered, scoped = site in ("resid", "mlp_out"), site in ("k", "v")
+    layered, scoped = site in ("resid", "resid_mid", "mlp_out"), site in ("k", "v")
     place = {"layer": 2} if layered else {} if site == "logits" else {"head": [(2, 1), (3, 0)]}
     (values,) = recording.read(Read(site, at=[3, 5], **place, **({"scope": "head"} if scoped else {})))
     config = model.loaded.model.config

@@ -156,7 +156,7 @@ def width_of(table: Table, site: Site, layer: int) -> int:
         return VOCABULARY
     if site in KEYED:
         return LENGTH
-    widths = {"resid": table.hidden, "mlp_out": table.hidden // table.streams}
+    widths = {"resid": table.hidden, "resid_mid": table.hidden, "mlp_out": table.hidden // table.streams}
     return widths.get(site) or table.layers[layer].head_dim
 
 

@@ -100,6 +100,18 @@ class Forward:
         edited = self.at("mlp_out", layer, value.reshape(*rows, -1)).reshape(value.shape)
         return (edited, *output[1:]) if isinstance(output, tuple) else edited
 
+    def meet(self, layer: int, module: Any, args: tuple[Tensor]) -> tuple[Tensor]:
+        """The residual stream before the MLP's norm; a change of it passes the MLP by as well (`skip`)."""
+        value = args[0].reshape(self.resid_shape)
+        edited = self.at("resid_mid", layer, value)
+        self.change = edited - value
+        return (edited.reshape(args[0].shape),)
+
+    def skip(self, layer: int, module: Any, args: Any, output: Any) -> Any:
+        """A layer's output, with the change of the residual stream before the MLP added."""
+        value = (output[0] if isinstance(output, tuple) else output) + self.change
+        return (value, *output[1:]) if isinstance(output, tuple) else value
+
     def stream(self, layer: int, value: Tensor) -> Tensor:
         """The residual stream (row, token, hidden); streams in parallel stand side by side."""
         if self.table.streams == 1:
@@ -135,6 +147,9 @@ class Forward:
 
         hooks.callback(layer.register_forward_pre_hook(partial(self.enter, number), with_kwargs=True).remove)
         after(parts.mlp, partial(self.write, number))
+        if self.table.middle is not None:
+            before(self.table.middle, partial(self.meet, number))
+            hooks.callback(layer.register_forward_hook(partial(self.skip, number)).remove)
         if parts.mixer is not None:
             after(parts.mixer, partial(self.carry, number))
             return

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from rebinding.surgery.sites import HEADLESS
 from tests.families.models import N_HEADS
+
+BEFORE_MLP = "pre_feedforward_layernorm"
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,17 @@ class Table:
     hidden: int
     path: str = "model.layers"
     streams: int = 1
+    middle: str | None = "post_attention_layernorm"
+    """The module that takes in the residual stream between attention and MLP; None where no module does."""
 
     def layers_with(self, site: str) -> list[int]:
         """The layers that have a site."""
         n = len(self.layers)
         if site in ("resid", "logits"):
             return list(range(n + 1)) if site == "resid" else [n]
-        return [number for number in range(n) if site == "mlp_out" or self.layers[number].mixer is None]
+        if site == "resid_mid" and self.middle is None:
+            return []
+        return [number for number in range(n) if site in HEADLESS or self.layers[number].mixer is None]
 
     def source_of(self, site: str, layer: int) -> int:
         """The layer that computes a site of a layer: another one for reused raw keys and values."""
@@ -117,22 +124,23 @@ is the raw key, or the raw value: an edit of one leaves the other."""
 
 USUAL = (_layer(10),) * 4
 TABLES: dict[str, Table] = {
-    **dict.fromkeys(("llama", "mistral", "gemma2", "gemma3", "qwen3"), Table(USUAL, 24)),
-    "gemma3_multimodal": Table(USUAL, 24, "model.language_model.layers"),
-    "gpt_neox": Table((NEOX,) * 4, 30, "gpt_neox.layers"),
+    **dict.fromkeys(("llama", "mistral", "qwen3"), Table(USUAL, 24)),
+    **dict.fromkeys(("gemma2", "gemma3"), Table(USUAL, 24, middle=BEFORE_MLP)),
+    "gemma3_multimodal": Table(USUAL, 24, "model.language_model.layers", middle=BEFORE_MLP),
+    "gpt_neox": Table((NEOX,) * 4, 30, "gpt_neox.layers", middle=None),
     "gpt_neox_sequential": Table((NEOX,) * 4, 30, "gpt_neox.layers"),
-    "opt": Table((OPT,) * 4, 30, "model.decoder.layers"),
+    "opt": Table((OPT,) * 4, 30, "model.decoder.layers", middle="final_layer_norm"),
     "stablelm": Table((_layer(7),) * 4, 42),
-    "stablelm_parallel": Table((_layer(7),) * 4, 42),
+    "stablelm_parallel": Table((_layer(7),) * 4, 42, middle=None),
     "nemotron": Table((_layer(9),) * 4, 24),
     "gpt_oss": Table(USUAL, 24),
     "llama4_text": Table((replace(_layer(10), mlp="feed_forward"),) * 4, 24),
-    "qwen3_next": Table(QWEN, 24),
-    "qwen3_5_text": Table(QWEN, 24),
-    "gemma4_text": Table((SLIDING, FULL, SLIDING, FULL, _reusing(SLIDING, 2), _reusing(FULL, 3)), 24),
-    "gemma4_text_equal": Table((SLIDING, ONE_PROJECTION) * 3, 24),
-    "gemma4_text_experts": Table((SLIDING, FULL) * 3, 24),
-    "gemma3n_text": Table((*(SLIDING,) * 4, _reusing(SLIDING, 2), _reusing(SLIDING, 3)), 72, streams=3),
-    "gpt2": Table((GPT2,) * 4, 30, "transformer.h"),
-    "phi": Table((replace(_layer(7), output="self_attn.dense"),) * 4, 42),
+    "qwen3_next": Table(QWEN, 24, middle=None),
+    "qwen3_5_text": Table(QWEN, 24, middle=None),
+    "gemma4_text": Table((SLIDING, FULL, SLIDING, FULL, _reusing(SLIDING, 2), _reusing(FULL, 3)), 24, middle=None),
+    "gemma4_text_equal": Table((SLIDING, ONE_PROJECTION) * 3, 24, middle=BEFORE_MLP),
+    "gemma4_text_experts": Table((SLIDING, FULL) * 3, 24, middle=None),
+    "gemma3n_text": Table((*(SLIDING,) * 4, _reusing(SLIDING, 2), _reusing(SLIDING, 3)), 72, streams=3, middle=None),
+    "gpt2": Table((GPT2,) * 4, 30, "transformer.h", middle="ln_2"),
+    "phi": Table((replace(_layer(7), output="self_attn.dense"),) * 4, 42, middle=None),
 }

@@ -25,6 +25,7 @@ from rebinding.surgery.sites import ATTENTIONS, Attention, Read
 from tests.everyday import sampled
 from tests.families.hooks import run_with_hooks
 from tests.families.models import USUAL, Family, RandomModel, tiny
+from tests.families.tables import TABLES
 from tests.models.census import build
 
 LIVE = [cell for cell in CELLS if cell.attention == "live"]
@@ -61,7 +62,7 @@ def test_a_planted_model_is_certified() -> None:
     model = load("planted:pointer")
     certificate = check(model.model, "certify", model.anatomy, layers=[4])
     assert certificate.failures == []
-    assert certificate.n_sites == 12
+    assert certificate.n_sites == 13
 
 
 def test_the_nnsight_surgeon_is_checked_too() -> None:
@@ -77,8 +78,11 @@ def test_sites_that_a_model_lacks_are_named_with_the_reason() -> None:
     anatomy = replace(derive(model), branches=None)
     certificate = check(model, "certify", anatomy, layers=[0, 2])
     assert certificate.failures == []
-    assert [(gap.what, gap.layers) for gap in certificate.gaps] == [("k head", (0, 2)), ("fast frozen path", ())]
-    assert "normalises all heads together" in certificate.gaps[0].reason
+    assert [(gap.what, gap.layers) for gap in certificate.gaps] == [
+        ("resid_mid, resid_mid frozen", (0, 2)), ("k head", (0, 2)), ("fast frozen path", ())
+    ]  # fmt: skip
+    assert "adds attention and MLP to the residual stream in a way that is not known" in certificate.gaps[0].reason
+    assert "normalises all heads together" in certificate.gaps[1].reason
     assert "k head" not in {result.site for result in certificate.sites}
 
 
@@ -216,7 +220,7 @@ def test_an_edit_without_effect_fails() -> None:
         weight.bias.zero_()
     certificate = check(model, "certify", derive(model), layers=[2])
     silent = {result.site for result in certificate.sites if result.silent == (2,)}
-    assert silent == {str(cell) for cell in CELLS if cell.site not in ("resid", "mlp_out", "logits")}
+    assert silent == {str(cell) for cell in CELLS if cell.site not in ("resid", "resid_mid", "mlp_out", "logits")}
     assert {failure.partition(":")[0] for failure in certificate.failures} == silent
     assert "no edit at layer 2 changes the output" in certificate.failures[0]
 
@@ -242,12 +246,16 @@ def test_every_layer_is_certified_at_the_sites_that_it_has(family: Family) -> No
     certificate, layers = certificate_of(family), range(anatomy.n_layers)
     assert certificate.failures == []
     with_heads = {layer for layer, _ in anatomy.heads}
-    without_heads = {"resid": {*layers, len(layers)}, "logits": {len(layers)}, "mlp_out": {*layers}}
+    without_heads = {"resid": {*layers, len(layers)}, "logits": {len(layers)}}
+    without_heads |= {site: {*layers} for site in ("resid_mid", "mlp_out")}
     for result in certificate.sites:
         assert set(result.layers) == without_heads.get(result.site.split()[0], with_heads), result.site
     gaps = {gap.reason: gap.layers for gap in certificate.gaps if gap.what != "fast frozen path"}
-    lacking = tuple(sorted(set(layers) - with_heads))
-    assert gaps == ({"the layer has no attention heads": lacking} if lacking else {})
+    lacking, no_middle = tuple(sorted(set(layers) - with_heads)), TABLES[family].middle is None
+    assert gaps == ({"the layer has no attention heads": lacking} if lacking else {}) | (
+        {anatomy.lacks_middle: tuple(layers)} if no_middle else {}
+    )
+    assert ("resid_mid" in {result.site for result in certificate.sites}) != no_middle
 
 
 def test_a_mixer_that_starts_in_the_middle_of_the_prompt_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

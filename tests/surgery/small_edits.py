@@ -32,9 +32,9 @@ def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length:
         value = torch.zeros(length)
         value[position - 1] = 9.0  # inside every window
     else:
-        wide = anatomy.hidden if site in ("resid", "mlp_out") else anatomy.parts[0].head_dim
+        wide = anatomy.width(site) if site in HEADLESS else anatomy.parts[0].head_dim
         value = torch.randn(wide, generator=dice) * 3
-    heads = None if site in ("resid", "mlp_out") else [1]
+    heads = None if site in HEADLESS else [1]
     mode: Mode = "set" if site == "pattern" else "add"
     return Edit(site, value, at=[position], mode=mode, **place(site, layer, heads) | options)
 
@@ -58,4 +58,4 @@ def width(site: Site) -> int:
     if site in KEYED:
         return LENGTH
     hidden, head_dim = int(SIZES["hidden_size"]), int(SIZES["head_dim"])
-    return {"resid": hidden, "mlp_out": hidden, "logits": VOCABULARY}.get(site, head_dim)
+    return {"resid": hidden, "resid_mid": hidden, "mlp_out": hidden, "logits": VOCABULARY}.get(site, head_dim)

@@ -87,7 +87,7 @@ def test_the_names_are_those_of_this_release() -> None:
     surgeon = NNsightSurgeon(model, derive(model))
     names = surgeon.model.model.layers[0].self_attn.source.names
     assert {ATTENTION_CALL, ROTATION_CALL} <= set(names)
-    assert set(nnsight_sites.ORDER) == {"resid", "q", "k", "v", "z", "mlp_out", *IN_ATTENTION}
+    assert set(nnsight_sites.ORDER) == {"resid", "q", "k", "v", "z", "resid_mid", "mlp_out", *IN_ATTENTION}
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3_multimodal"])
@@ -172,7 +172,9 @@ def test_rows_name_their_prompts_and_take_sees_the_rows() -> None:
     assert torch.cat(recorded_values).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("site", ["resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "pattern", "mlp_out"])
+@pytest.mark.parametrize(
+    "site", ["resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "pattern", "resid_mid", "mlp_out"]
+)
 def test_a_recording_keeps_every_layer_of_a_site(site: Site) -> None:
     """What is kept is what the torch surgeon keeps, where it keeps that site under that name."""
     model, surgeon, _ = prepared("gemma2")

@@ -148,7 +148,7 @@ def split_cells(read: Read) -> Iterator[Read]:
     ("site", "scope", "attention"),
     [
         *((site, scope, "live") for site, scope in SCOPED),
-        *((site, None, "frozen") for site in ("resid", "z", "mlp_out", "logits")),
+        *((site, None, "frozen") for site in ("resid", "z", "resid_mid", "mlp_out", "logits")),
     ],
 )
 def test_visible_reads_are_those_that_a_full_forward_changes(

@@ -28,7 +28,7 @@ from rebinding.surgery import (
 from rebinding.surgery.layers import split_edit
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.close import agree, is_changed
-from tests.families.models import SIZES, VOCABULARY, make_hostile, tiny, tokens
+from tests.families.models import SIZES, VOCABULARY, Family, make_hostile, tiny, tokens
 
 VALUE = torch.ones(10)
 LAST = Read("logits", at=[12])
@@ -397,3 +397,27 @@ def test_keys_that_are_normed_together_are_edited_together() -> None:
     (edited,) = surgeon.run(recording, [key_edit("group")], [LAST])
     (clean,) = surgeon.run(recording, [], [LAST])
     assert is_changed(edited, clean)
+
+
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [
+        ("gpt_neox", "computes attention and MLP side by side"),
+        ("qwen3_next", "some have a state in place of attention heads"),
+        ("gemma3n_text", "in a way that is not known"),
+    ],
+)
+def test_layers_without_a_middle_are_refused(family: Family, reason: str) -> None:
+    """By both surgeons, in an edit and in a read; a recording keeps nothing there."""
+    model = tiny(family)
+    anatomy, prompts = derive(model), tokens(family)[:1]
+    for surgeon in (TorchSurgeon(model, anatomy), NNsightSurgeon(model, anatomy)):
+        recording = surgeon.record(prompts)
+        for edits, read in (
+            ([], Read("resid_mid", at=2, layer=1)),
+            ([Edit("resid_mid", 0.0, at=2, layer=1)], Read("logits", at=3)),
+        ):
+            with pytest.raises(SurgeryError, match=rf"layer 1 has no resid_mid: .*{reason}"):
+                surgeon.run(recording, edits, [read])
+    kept = TorchSurgeon(model, anatomy).record(prompts, keep={"resid_mid"})
+    assert all(not value.numel() for value in kept.sites.get("resid_mid", []))

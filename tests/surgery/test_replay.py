@@ -17,6 +17,7 @@ from rebinding.surgery import ActiveHeads, Edit, Read, RecordedRun, TorchSurgeon
 from rebinding.surgery.memory import in_parts
 from tests.close import agree, is_changed
 from tests.families.models import Family, tiny, tokens
+from tests.models.census import build
 from tests.surgery.small_edits import LENGTH, edit_at, logits, make_surgeon
 
 LAST = 3
@@ -224,3 +225,33 @@ def test_bfloat16_on_the_same_path(family: Family) -> None:
         best = expected.topk(2).values
         clear = best[..., 0] - best[..., 1] > 2 * slack
         assert torch.equal(actual.argmax(-1)[clear], expected.argmax(-1)[clear])
+
+
+def test_the_middle_of_a_layer_with_a_factor() -> None:
+    """Granite multiplies what its branches add. A read is what the MLP's norm takes in; an edit changes that and, by as
+    much, the layer's output; both by hooks on the library's modules."""
+    model = build("granite")
+    prompts = tokens("llama", n=2)
+    norm, layer = model.get_submodule("model.layers.2.post_attention_layernorm"), model.get_submodule("model.layers.2")
+    added = torch.randn(model.config.hidden_size, generator=torch.Generator().manual_seed(0))
+    surgeon, seen, at = TorchSurgeon(model, derive(model)), list[Tensor](), prompts.shape[1] - 2
+    recording = surgeon.record(prompts, keep={"resid_mid"})
+
+    def change(value: Tensor) -> Tensor:
+        value = value.clone()
+        value[:, at] += added
+        return value
+
+    hooks = [
+        norm.register_forward_pre_hook(lambda module, args: seen.append(args[0]) or (change(args[0]),)),
+        layer.register_forward_hook(lambda module, args, output: change(output)),
+    ]
+    with torch.no_grad():
+        expected = model(input_ids=prompts).logits[:, -1]
+    for hook in hooks:
+        hook.remove()
+    edit = Edit("resid_mid", added, at=at, layer=2, mode="add")
+    actual, clean = (surgeon.run(recording, edits, [Read("logits", at=at + 1)])[0] for edits in ([edit], []))
+    assert agree(recording.sites["resid_mid"][2], seen[0])
+    assert agree(actual, expected)
+    assert is_changed(actual, clean)
