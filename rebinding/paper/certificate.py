@@ -121,12 +121,12 @@ class Certificate:
         versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         yield f"{self.dtype} on {self.device}, {self.tokens} tokens, {versions}"
         yield "\nunits of the allowance; more than 1 is an error"
-        yield f"{'site':<16}{'layers':<14}{'deviation':>10}  {'at':<20}{'effect':>10}{'read':>10}"
+        yield f"{'site':<18}{'layers':<14}{'deviation':>10}  {'at':<20}{'effect':>10}{'read':>10}"
         for result in self.sites:
             place = f"layer {result.layer} token {result.token}"
             read = "" if result.read is None else f"{result.read:.4f}"
             yield (
-                f"{result.site:<16}{name_layers(result.layers).partition(' ')[2]:<14}{result.deviation:>10.4f}  "
+                f"{result.site:<18}{name_layers(result.layers).partition(' ')[2]:<14}{result.deviation:>10.4f}  "
                 f"{place:<20}{result.effect:>10.3g}{read:>10}".rstrip()
             )
         yield f"{'replay without a change':<30}{self.replay:>10.4f}"
