@@ -27,6 +27,7 @@ from rebinding.surgery import Read
 from rebinding.task.chat import FORMS, Form
 from rebinding.task.designs import PAIRS, Design, Pair, Verb, design, pair_of
 from rebinding.task.prompts import Encoded, Encoder, Prompt, aligned, render
+from rebinding.task.text import WORDINGS
 from rebinding.task.words import HALVES, THIRDS
 
 GROUPS = ("B", "A")
@@ -117,6 +118,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verb", choices=get_args(Verb), default="swap", help="what the operations do (default swap)")
     parser.add_argument("--narrative", action="store_true", help="neutral sentences around the statements")
     parser.add_argument(
+        "--wording", choices=WORDINGS, default="published", help="words of the story: a paraphrase (default published)"
+    )
+    parser.add_argument(
         "--distractor",
         choices=("before", "after"),
         help="also swap two boxes that do not matter (default: no such swap)",
@@ -138,6 +142,7 @@ def run(options: argparse.Namespace) -> int:
         verb=options.verb,
         distractor=options.distractor,
         narrative=options.narrative,
+        wording=options.wording,
         tokenizer=encoder.tokenizer,
     )
     pair = pair_of(stories, options.id, options.pair)

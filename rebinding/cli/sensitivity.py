@@ -18,11 +18,13 @@ from rebinding.api.sensitivity import SHARE, Sensitivity, sensitivity
 from rebinding.cli.options import HELP, check_figure_file, check_input_file, check_number, check_output_file
 from rebinding.experiments.metrics import Metric, accuracy, kl_divergence, logit_difference, probability
 from rebinding.experiments.prompts import MOST_PROMPTS
+from rebinding.models import origin
 from rebinding.paper.circuit import Circuit
 from rebinding.study.options import MODEL, declare
 from rebinding.task.boxes import MAX_BOXES, MIN_BOXES
 from rebinding.task.designs import design
 from rebinding.task.prompts import PromptError
+from rebinding.task.text import WORDINGS
 
 METRICS: Mapping[str, Metric] = {
     "logit-difference": logit_difference,
@@ -35,7 +37,8 @@ STORIES: Mapping[str, dict[str, Any]] = {
     "other words": {"split": "evaluation"},
     "with sentences between": {"narrative": True},
 }
-"""Sets of stories, the reference first: counterbalanced stories, by what differs."""
+"""Sets of stories, the reference first: counterbalanced stories, by what differs. Models that are not planted get the
+paraphrases as well."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,9 +125,12 @@ def lines(result: Sensitivity) -> list[str]:
 def _stories(model: Model, circuit: Circuit, samples: int, boxes: int) -> tuple[dict[str, Prompts], dict[str, Prompts]]:
     """Sets of stories that have the circuit's roles, and the stories that means are over."""
     roles = list(dict.fromkeys(head.role for head in circuit.heads if "@" not in head.role))
+    is_planted = origin(model.name).kind == "planted"
+    wordings = [] if is_planted else [wording for wording in WORDINGS if wording != "published"]
+    sets = {**STORIES, **{f'wording "{wording}"': {"wording": wording} for wording in wordings}}
     means = {
         name: model.stories(design("counterbalanced", boxes=boxes, tokenizer=model.tokenizer, **changes), samples)
-        for name, changes in STORIES.items()
+        for name, changes in sets.items()
     }
     return {name: own.having(*roles) for name, own in means.items()}, means
 

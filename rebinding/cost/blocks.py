@@ -171,6 +171,7 @@ def _describe(prompts: PromptSet) -> list[str]:
         f"{prompts.operations} {prompts.verb}s": prompts.operations != 1,
         f"a {prompts.verb}": prompts.operations == 1 and prompts.verb != "swap",
         "narrative": prompts.narrative,
+        f"wording {prompts.wording}": prompts.wording != "published",
         f"{prompts.cut} tokens earlier": prompts.cut > 0,
     }
     return [text for text, applies in properties.items() if applies]

@@ -84,12 +84,14 @@ class PromptSet:
     narrative: bool = False
     cut: int = 0
     """The number of tokens removed at the end, so that the readout comes that much earlier."""
+    wording: str = "published"
 
     @property
     def facets(self) -> Mapping[str, Facet]:
         """The properties that distinguish sets of prompts, without those that have their default."""
         defaults: dict[str, Facet] = {
             "split": None, "boxes": None, "operations": 1, "verb": "swap", "narrative": False, "cut": 0,
+            "wording": "published",
         }  # fmt: skip
         values = {name: getattr(self, name) for name in defaults}
         return {"design": self.design, **{name: value for name, value in values.items() if value != defaults[name]}}

@@ -17,14 +17,14 @@ from rebinding.paper.numbers import ROLE_OF_GROUP
 from rebinding.paper.procedure import CircuitConventions
 from rebinding.task.designs import Design, Pair, design
 from rebinding.task.prompts import AnswerSet, Encoded, Encoder, Prompt, is_single_token
-from rebinding.task.text import token_at
+from rebinding.task.text import WordingName, token_at
 from rebinding.task.words import Vocabulary
 
 DISCOVERY_ID, MEANS_ID, PRUNING_ID, EVALUATION_ID = 0, 100, 200, 300
 DIRECTIONS_ID, BALANCED_ID, SHUFFLED_ID = 10_000, 20_000, 30_000
 """The first prompt id of each use; `BALANCED_ID` is that of discovery in the counterbalanced design, `SHUFFLED_ID` that
 of pruning in shuffled orders."""
-STORY = ("split", "boxes", "operations", "verb", "distractor", "narrative")
+STORY = ("split", "boxes", "operations", "verb", "distractor", "narrative", "wording")
 """The options of stories that a design and a set of its prompts have in common."""
 MOST_PROMPTS = DIRECTIONS_ID - EVALUATION_ID
 """Evaluation prompts end where those for directions begin."""
@@ -94,6 +94,8 @@ class Stories:
         self.encoder = encoder
         self.skip_prompts = skip_prompts
         """How many ids later the evaluation prompts begin: repeats a run on other prompts."""
+        self.wording: WordingName = "published"
+        """The wording of stories whose design does not say otherwise."""
         self._sets: dict[PromptSet, EncodedPrompts] = {}
         self._requests: dict[tuple[Design, tuple[int, ...], Pairing, int], PromptSet] = {}
         self._encoded: dict[tuple[Prompt, int], Encoded] = {}
@@ -114,7 +116,7 @@ class Stories:
 
     def design(self, name: Any, **options: Any) -> Design:
         """A design in the words of `vocabulary`."""
-        return design(name, vocabulary=self.vocabulary, **options)
+        return design(name, vocabulary=self.vocabulary, **{"wording": self.wording, **options})
 
     def draw(self, stories: Design, ids: Sequence[int], pairing: Pairing = (), cut: int = 0) -> PromptSet:
         """The request for prompts of some ids, or their pairs, without their last `cut` tokens."""

@@ -139,7 +139,11 @@ class ModelUnderTest:
 
     def _open(self, name: str) -> Session:
         loaded_model = self._load_once(name)
-        return self.settings.engine.session(loaded_model, self.settings.store, skip_prompts=self.settings.skip_prompts)
+        session = self.settings.engine.session(
+            loaded_model, self.settings.store, skip_prompts=self.settings.skip_prompts
+        )
+        session.prompts.wording = self.settings.wording
+        return session
 
     def _load_once(self, name: str) -> LoadedModel:
         """Load a model once; a failure is not retried. A circuit file is checked against it before anything runs."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from rebinding.models.devices import Dtype
 from rebinding.task.designs import DesignName
+from rebinding.task.text import WordingName
 
 Value = TypeVar("Value")
 MODEL = "an alias, ALIAS=FOLDER, a folder, FILE.gguf, a Hub id, planted:MECHANISM or learned:NAME"
@@ -73,6 +74,12 @@ class Options:
         simulate="maps are simulated at tokens that have a role",
     )
     design: DesignName = option("published", design_help("published"))  # noqa: RUF009  # a field, of an alias
+    wording: WordingName = option(  # noqa: RUF009  # a field, of an alias
+        "published",
+        "words of all stories: as published, or one of three paraphrases that keep the tokens' roles (default"
+        " published; e.g. --wording holds)",
+        simulate="stories are simulated in the published words",
+    )
     procedure: str = option(
         "both", "published, controlled, both, or a file that changes conventions of one of them (default both)", "WHICH"
     )

@@ -13,6 +13,7 @@ from rebinding.study.engine import Engine
 from rebinding.study.model_spec import ModelSpec
 from rebinding.study.options import Options
 from rebinding.task.designs import DesignName
+from rebinding.task.text import WordingName
 
 STAGES, ALL_POSITIONS = "discovered", "discovered-all-positions"
 """Circuits that are discovered when needed: by the paper's five stages, or by position-free discovery."""
@@ -25,7 +26,8 @@ Purpose: TypeAlias = Literal["judge", "simulate", "cost"]
 @dataclass(frozen=True)
 class Settings:
     """The settings of a run, with the defaults of its options. `samples`, `circuit` and `dtype` None stand for the
-    default of each claim, or model. The first `skip_prompts` prompts are skipped. With `remote`, models run on NDIF and
+    default of each claim, or model. The first `skip_prompts` prompts are skipped, and stories are
+    written in a `wording`. With `remote`, models run on NDIF and
     no weights are needed here. With `every_token`, section 3 is traced also at tokens that no claim needs.
     `fingerprints` are those that models must have, by name."""
 
@@ -33,6 +35,7 @@ class Settings:
     samples: int | None = Options.samples
     skip_prompts: int = Options.skip_prompts
     design: DesignName = Options.design
+    wording: WordingName = Options.wording
     every_token: bool = Options.every_token
     circuit: str | None = Options.circuit
     dtype: str | None = Options.dtype

@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 from rebinding.task.boxes import Move, Operation, Put, Remove, Story, StoryError, Swap, labels_of
 
@@ -35,6 +36,28 @@ ANSWER_ROLE = "context_answer_object"
 """Another name of one of these roles, which token names do not use."""
 TOKEN_NAME = re.compile(r"(?P<word>.+)@(?P<role>[^\W\d]\w*(\[\d+\])?)(?P<offset>[+-]\d+)")
 
+WordingName: TypeAlias = Literal["published", "holds", "stores", "keeps"]
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The words of statements, of a swap, and of the question. All wordings name the same tokens in the same order."""
+
+    statement: str
+    swap: str
+    question: str
+    end: str
+
+
+WORDINGS: Mapping[WordingName, Wording] = MappingProxyType(
+    {
+        "published": Wording(" contains the ", " Swap the items of Box ", "Which item does Box ", " contain?"),
+        "holds": Wording(" holds the ", " Exchange the objects of Box ", "Which object does Box ", " hold?"),
+        "stores": Wording(" stores the ", " Switch the contents of Box ", "What does Box ", " store?"),
+        "keeps": Wording(" keeps the ", " Trade the things of Box ", "Which thing does Box ", " keep?"),
+    }
+)
+"""The published words and three paraphrases."""
 Span: TypeAlias = tuple[int, int]
 Piece: TypeAlias = tuple[str, str | None]
 
@@ -43,13 +66,15 @@ Piece: TypeAlias = tuple[str, str | None]
 class Prompt:
     """A story, the label of the box that is asked about, and the operation that the `swap_*` roles refer to.
 
-    With `narrative` a sentence of `AROUND` stands before the first statement and after each.
+    With `narrative` a sentence of `AROUND` stands before the first statement and after each; `wording` names a
+    paraphrase.
     """
 
     story: Story
     question: str
     focus: int = 0
     narrative: bool = False
+    wording: WordingName = "published"
 
     def __post_init__(self) -> None:
         count = len(self.story.operations)
@@ -139,26 +164,27 @@ def roles_by_function(prompt: Prompt, places: Mapping[str, int]) -> dict[str, in
 
 def _pieces(prompt: Prompt) -> Iterator[Piece]:
     asides = [f" {AROUND[n % len(AROUND)]}" if prompt.narrative else "" for n in range(len(prompt.story.contents) + 1)]
+    words = WORDINGS[prompt.wording]
     yield f"{INSTRUCTION}\n\nContext:{asides[0]}", None
     for slot, statement in enumerate(prompt.story.contents):
         yield " Box ", None
         yield statement.box, f"context_box[{slot}]"
-        yield " contains the ", None
+        yield words.statement, None
         yield statement.object, f"context_object[{slot}]"
         yield f".{asides[slot + 1]}", None
     for index, operation in enumerate(prompt.story.operations):
-        for piece, role in _sentence(operation):
+        for piece, role in _sentence(operation, words):
             yield piece, role if index == prompt.focus else None
-    yield "\n\nQuestion: Which item does Box ", None
+    yield f"\n\nQuestion: {words.question}", None
     yield prompt.question, "question_box"
-    yield f" contain?\n\n{PREFILL[:-1]}", None
+    yield f"{words.end}\n\n{PREFILL[:-1]}", None
     yield PREFILL[-1], "readout"
 
 
-def _sentence(operation: Operation) -> Iterator[Piece]:
+def _sentence(operation: Operation, words: Wording) -> Iterator[Piece]:
     match operation:
         case Swap(first, second):
-            yield " Swap the items of Box ", None
+            yield words.swap, None
             yield first, "swap_first"
             yield " and Box ", None
             yield second, "swap_second"

@@ -82,6 +82,10 @@ def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path
         ({"samples": 100_000}, "--samples 100000"),
         ({"skip_prompts": -1}, "--skip-prompts -1: give 0 to 8100"),
         ({"skip_prompts": 9_697, "samples": 1}, "--skip-prompts 9697: give 0 to 9696"),
+        (
+            {"wording": "holds"},
+            "--wording holds: planted:pointer@llama is a planted model and knows the published words",
+        ),
         ({"no_store": True, "store": "x"}, "contradict each other"),
         ({"model": ["gemma2-9"]}, "did you mean gemma2-9b"),
         ({"model": ["gpt2"]}, "--model: unknown model 'gpt2' .did you mean openai-community/gpt2"),

@@ -106,6 +106,7 @@ BEFORE_NAME: Mapping[str, tuple[str, ...]] = {
     "discover": ("--no-store", "--model"),
     "prompt": ("--model",),
     "report": ("folder", "--recheck", "1", "--model"),
+    "sensitivity": ("--circuit", __file__, "--model"),
     "train": ("--out", "adapter"),
 }
 """The commands that take any model, and what precedes its name. `planted` takes mechanisms only."""

@@ -44,7 +44,7 @@ def test_the_text_ends_with_the_result_and_the_file(
     assert main(["certify", folder, "--layers", "1,3", "--output", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{folder}: LlamaForCausalLM, fingerprint ")
-    assert lines[-2].startswith("Certified at layers 1, 3: 12 sites, largest deviation ")
+    assert lines[-2].startswith("Certified at layers 1, 3: 13 sites, largest deviation ")
     assert lines[-1] == f"saved: {path}"
     assert load(path).layers == (1, 3)
 

@@ -37,8 +37,8 @@ RUNS = sorted(
         for match in re.findall(r"^(?:\$ | {4,})pytest (.+?)(?:\s+#.*)?$", text, re.MULTILINE)
     }
 )
-OF_THEIR_OWN = ("docs/walk.md", "CONTRIBUTING.md")
-"""The walk and the examples of CONTRIBUTING are run by tests of their own."""
+OF_THEIR_OWN = ("docs/walk.md", "CONTRIBUTING.md", "docs/how-to/evaluate-a-circuit.md")
+"""The walk, the examples of CONTRIBUTING, and the page about a real model are run by tests of their own."""
 WITH_PYTHON = [page.relative_to(ROOT) for page in PAGES if examples(TEXTS[page])]
 RUN = [page for page in WITH_PYTHON if str(page) not in OF_THEIR_OWN]
 SHOWING = [f"docs/concepts/{name}.md" for name in ("stories", "surgery", "procedures", "evidence", "verdicts")]

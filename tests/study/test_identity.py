@@ -130,6 +130,25 @@ def test_a_run_repeated_on_others_shares_no_prompt(loaded_model: LoadedModel, be
     assert first_id(others, CONVENTIONS) == first_id(bench.prompts, CONVENTIONS) + 100
 
 
+def test_a_run_in_another_wording_asks_for_other_prompts(loaded_model: LoadedModel, bench: Workbench) -> None:
+    """`--wording NAME`: every request of stories, also one that another process draws again from the request."""
+    others = Workbench(loaded_model).prompts
+    others.wording = "keeps"
+    for name in KINDS.keys() - set(WITH_IDS):
+        before, after = (make_request(name, prompts).prompts for prompts in (bench.prompts, others))
+        assert (before.ids, before.wording, after.wording) == (after.ids, "published", "keeps"), name
+        assert before.tokens != after.tokens
+        assert after.facets["wording"] == "keeps"
+        again = Workbench(loaded_model).prompts.encode(after).prompts
+        assert all(" keeps the " in prompt.text for prompt in again)
+
+
+def test_a_study_has_the_wording_of_its_run() -> None:
+    spec = parse_model("planted:pointer")
+    model = ModelUnderTest(spec, Settings((spec,), wording="holds"))
+    assert model.session.prompts.design("published").wording == "holds"
+
+
 def _longer(loaded_model: LoadedModel) -> Any:
     """An encoder that says one token more before every prompt, as a chat form would."""
     encoder = loaded_model.encoder()

@@ -14,15 +14,17 @@ from rebinding.task.boxes import Contains, Move, Put, Remove, Story, StoryError,
 from rebinding.task.designs import (
     DESIGNS,
     NOISE_KINDS,
+    PAIRS,
     TRACING_MODES,
     DesignError,
     DesignName,
     NoiseKind,
     Pair,
     design,
+    pair_of,
 )
 from rebinding.task.prompts import Encoder, Prompt, aligned
-from rebinding.task.text import AROUND, render_raw
+from rebinding.task.text import AROUND, WORDINGS, WordingName, render_raw
 from tests.task.stories import retrieved_slot
 
 IDS = st.integers(0, 1_000_000)
@@ -108,6 +110,37 @@ def test_a_narrator_changes_nothing_but_the_distances(
         for raw in (render_raw(narrated), render_raw(plain))
     ]
     assert words[0] == words[1]
+
+
+@given(IDS, NAMES, st.sampled_from([wording for wording in WORDINGS if wording != "published"]))
+def test_a_paraphrase_keeps_roles_and_their_words(prompt_id: int, name: DesignName, wording: WordingName) -> None:
+    """The same story in other words; every role stands on the same word, as many words after the one before but for
+    the beginning of the question."""
+    prompt, plain = (design(name, wording=own).prompt(prompt_id) for own in (wording, "published"))
+    assert (prompt.story, prompt.question, prompt.answer) == (plain.story, plain.question, plain.answer)
+    rendered = [render_raw(own) for own in (prompt, plain)]
+    assert rendered[0].text != rendered[1].text
+    assert "contain" not in rendered[0].text
+    assert list(rendered[0].spans) == list(rendered[1].spans)  # in the order of the text
+    words = [{role: own.text[slice(*span)] for role, span in own.spans.items()} for own in rendered]
+    assert words[0] == words[1]
+    until = [own.text[: own.spans["swap_period"][1]].split() for own in rendered]
+    assert len(until[0]) == len(until[1])
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_both_prompts_of_a_pair_have_the_wording_and_the_narrator(kind: Any) -> None:
+    pair = pair_of(design("counterbalanced", wording="stores", narrative=True), 0, kind)
+    for prompt in (pair.original, pair.counterfactual):
+        text = render_raw(prompt).text
+        assert text.count(" stores the ") == 3
+        assert "What does Box" in text
+        assert any(sentence in text for sentence in AROUND)
+
+
+def test_an_unknown_wording_is_refused() -> None:
+    with pytest.raises(DesignError, match="there is no wording 'hides'; there are published, holds, stores, keeps"):
+        design("published", wording="hides")  # type: ignore[arg-type]
 
 
 @given(prompt_id=IDS, name=NAMES, kind=st.sampled_from(NOISE_KINDS), boxes=st.integers(3, 6))

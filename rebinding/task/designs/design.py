@@ -26,6 +26,7 @@ from rebinding.task.designs.scene import (
     tracing_mode,
 )
 from rebinding.task.prompts import Prompt
+from rebinding.task.text import WORDINGS, WordingName
 from rebinding.task.words import HALVES, THIRDS, DesignError, Split, Vocabulary, draw
 
 DesignName: TypeAlias = Literal["published", "partner_second", "counterbalanced"]
@@ -68,6 +69,7 @@ class Design:
     verb: Verb = "swap"
     distractor: Distractor | None = None
     narrative: bool = False
+    wording: WordingName = "published"
     vocabulary: Vocabulary = field(default=Vocabulary(), repr=False)
 
     def __post_init__(self) -> None:
@@ -156,7 +158,7 @@ class Design:
             order, query_entity, partner_first = counterbalanced(prompt_id, self.boxes, self.operations)
         else:
             order, query_entity, partner_first = entities, 0, self.name == "published"
-        settings = (self.operations, self.verb, self.distractor, self.narrative)
+        settings = (self.operations, self.verb, self.distractor, self.narrative, self.wording)
         return Scene(words, order, entities, entities, partner_first, query_entity, *settings)
 
     def _role_scene(self, prompt_id: int, mirror: bool) -> Scene:
@@ -179,6 +181,7 @@ def design(
     verb: Verb = "swap",
     distractor: Distractor | None = None,
     narrative: bool = False,
+    wording: WordingName = "published",
     vocabulary: Vocabulary | None = None,
     tokenizer: object | None = None,
 ) -> Design:
@@ -188,8 +191,9 @@ def design(
     `evaluation`, three disjoint sets of words. `operations` is the length of the chain of swaps that leads from the
     asked box to its answer; `verb="move"` empties the asked box and moves the partner's object into it,
     `verb="refill"` empties it and puts a new object in. `distractor` adds a swap of two more boxes before or after.
-    `narrative` puts neutral sentences around the statements. With a `tokenizer`, objects that are not single tokens are
-    dropped before the words are split, as in the published procedure.
+    `narrative` puts neutral sentences around the statements; `wording` is a paraphrase of `WORDINGS`. With a
+    `tokenizer`, objects that are not single tokens are dropped before the words are split, as in the published
+    procedure.
     """
     words = Vocabulary() if vocabulary is None else vocabulary
     if tokenizer is not None:
@@ -198,12 +202,14 @@ def design(
         words = words.keep(lambda word: is_single_token(tokenizer, word))
     if split is None:
         split = "discovery" if name == "counterbalanced" else "train"
-    return Design(name, split, boxes, operations, verb, distractor, narrative, words)
+    return Design(name, split, boxes, operations, verb, distractor, narrative, wording, words)
 
 
 def _check(design: Design) -> None:
     if design.name not in DESIGNS:
         raise DesignError(f"there is no design {design.name!r}; the designs are {', '.join(DESIGNS)}")
+    if design.wording not in WORDINGS:
+        raise DesignError(f"there is no wording {design.wording!r}; there are {', '.join(WORDINGS)}")
     splits = THIRDS if design.name == "counterbalanced" else (*HALVES, "none")
     if design.split not in splits:
         raise DesignError(f"{design.name} has no split {design.split!r}; it has {', '.join(splits)}")

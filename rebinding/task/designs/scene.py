@@ -27,6 +27,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from rebinding.task.boxes import Contains, Move, Operation, Put, Remove, Story, Swap
 from rebinding.task.prompts import Prompt
+from rebinding.task.text import WordingName
 from rebinding.task.words import DesignError, Draw
 
 Verb: TypeAlias = Literal["swap", "move", "refill"]
@@ -48,6 +49,7 @@ class Scene:
     verb: Verb = "swap"
     distractor: Distractor | None = None
     narrative: bool = False
+    wording: WordingName = "published"
 
     @property
     def boxes(self) -> int:
@@ -105,7 +107,8 @@ class Scene:
         distraction = self._distraction()
         before, after = (distraction, []) if self.distractor == "before" else ([], distraction)
         focus = max(len(before) + len(chain) - 1, 0)
-        return Prompt(Story(contents, (*before, *chain, *after)), self.label(self.query_entity), focus, self.narrative)
+        story, asked = Story(contents, (*before, *chain, *after)), self.label(self.query_entity)
+        return Prompt(story, asked, focus, self.narrative, self.wording)
 
     def _step(self, step: int) -> list[Operation]:
         """The operation that brings the object of entity `step` to entity `step - 1`."""
@@ -255,7 +258,8 @@ class TracingMode:
             "ignore" if self.context or self.swap else "refuse",
         )
         question = scene.label(1) if self.asks == "partner" else original.question
-        return Prompt(story, question, 0 if self.removes_operations else original.focus)
+        focus = 0 if self.removes_operations else original.focus
+        return Prompt(story, question, focus, original.narrative, original.wording)
 
 
 ASKED: WordExchange = (("asked", "donor"),)
