@@ -63,7 +63,8 @@ GROUPS: Mapping[str, Group] = MappingProxyType(
     }
 )  # fmt: skip
 OF_REPORTS = ("learned-graph", "learned-signatures", "evaluate-curve", "evaluate-sensitivity")
-"""Made from reports on learned models, which take hours (docs/figures/learned.py; their page states the day), and by\nthe page docs/how-to/evaluate-a-circuit.md on a real model."""
+"""Made from reports on learned models, which take hours (docs/figures/learned.py; their page states the day), and by the
+page of a real model, docs/how-to/evaluate-a-circuit.md."""
 
 
 def digest(group: Group) -> str:
