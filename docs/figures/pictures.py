@@ -63,8 +63,8 @@ GROUPS: Mapping[str, Group] = MappingProxyType(
     }
 )  # fmt: skip
 OF_REPORTS = ("learned-graph", "learned-signatures", "evaluate-curve", "evaluate-sensitivity")
-"""Made from reports on learned models, which take hours (docs/figures/learned.py; their page states the day), and by the
-page of a real model, docs/how-to/evaluate-a-circuit.md."""
+"""Made from reports on learned models, which take hours (docs/figures/learned.py; their page states the day), and by
+docs/how-to/evaluate-a-circuit.md on a real model."""
 
 
 def digest(group: Group) -> str:
