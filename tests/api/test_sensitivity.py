@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,9 @@ from rebinding import Circuit, Model, Prompts, SurgeryError
 from rebinding.api.plots import plot_sensitivity
 from rebinding.api.sensitivity import _conclusions
 from rebinding.cli.commands import main
+from rebinding.cli.sensitivity import _stories
 from rebinding.task.prompts import PromptError
+from rebinding.task.text import WORDINGS
 
 STORY = "Box {first} contains the {here}. Box {second} contains the {there}."
 QUESTION = " Which item does Box {asked} contain?"
@@ -192,3 +195,15 @@ def test_the_command_takes_stories(planted: Model, tmp_path: Path, capsys: pytes
     assert main([*words, "--samples", "18", "--ablation", "mean", "--metric", "accuracy", "--draws", "6"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in ("stories", "other words", "with sentences between"))
+
+
+def test_other_models_get_paraphrases_too(planted: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plant knows the published words alone."""
+    circuit = Circuit.of({"question_box": [(1, 2)]})
+    usual = {"stories", "other words", "with sentences between"}
+    assert _stories(planted, circuit, 12, 3)[0].keys() == usual
+    monkeypatch.setattr("rebinding.cli.sensitivity.origin", lambda name: SimpleNamespace(kind="folder"))
+    sets, means = _stories(planted, circuit, 12, 3)
+    paraphrases = {f'wording "{name}"' for name in WORDINGS if name != "published"}
+    assert sets.keys() == means.keys() == usual | paraphrases
+    assert all(" stores the " in text for text in sets['wording "stores"'].texts)
