@@ -98,10 +98,10 @@ def sensitivity(
     for name, ablation in product(prompts, ablations):
         own = prompts[name]
         tokenized = [with_token_roles(prompt) for prompt in own.tokenized] if is_everywhere else own.tokenized
-        placed = {key: at_all_tokens(part, own.length) for key, part in sets.items()} if is_everywhere else sets
+        of_length = {key: at_all_tokens(part, own.length) for key, part in sets.items()} if is_everywhere else sets
         other = None if ablation == "zero" else (means or {}).get(name)
         ablated = Ablation.of(model, own, tokenized, other, ablation, metrics, mlps=bool(circuit.mlps))
-        of_circuits = pd.concat([ablated.full(), ablated.alone(placed)]).groupby("circuit", sort=False)
+        of_circuits = pd.concat([ablated.full(), ablated.alone(of_length)]).groupby("circuit", sort=False)
         for number, metric in enumerate(metrics):
             values = {str(key): of[metric_column(number)].to_numpy(dtype=float) for key, of in of_circuits}
             about = {"prompts": name, "ablation": ablation, "metric": getattr(metric, "__name__", repr(metric))}

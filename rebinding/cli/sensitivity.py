@@ -56,9 +56,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=int, default=72, metavar="N", help="stories of a set (default 72)")
     parser.add_argument("--boxes", type=int, default=3, metavar="N", help=HELP["--boxes"])
     for name, choices in (("ablation", get_args(AblationValue)), ("metric", tuple(METRICS))):
-        used = [choice for choice in choices if choice != "kl-divergence"]
+        defaults = [choice for choice in choices if choice != "kl-divergence"]
         parser.add_argument(
-            f"--{name}", action="append", choices=choices, help=f"repeatable (default: {', '.join(used)})"
+            f"--{name}", action="append", choices=choices, help=f"repeatable (default: {', '.join(defaults)})"
         )
     parser.add_argument(
         "--share",
@@ -144,8 +144,8 @@ def _read_templates(path: Path) -> dict[str, dict[str, Any]]:
         raise PromptError(f"{path} is not TOML: {error}") from None
     rows, sets = content.pop("rows", None), dict[str, dict[str, Any]]()
     for name, own in content.items():
-        known = own.keys() <= {"template", "answers", "rows"} if isinstance(own, dict) else False
-        if not known or "template" not in own or (rows is None and "rows" not in own):
+        is_template = own.keys() <= {"template", "answers", "rows"} if isinstance(own, dict) else False
+        if not is_template or "template" not in own or (rows is None and "rows" not in own):
             raise PromptError(
                 f"{path}: {name!r} has to be a table with a template, answers (templates, the right one first), and"
                 " rows of words if the file has no [[rows]] for all templates"

@@ -194,7 +194,7 @@ class RecordedPrompts(ABC):
     def _send_directly(self, senders: Senders, reads: Sequence[Read]) -> list[Tensor]:
         """The sender run with heads and MLPs frozen. Between sender and receiver nothing changes, so what the sender
         writes is added to the receiver's residual stream and the receiver's layer alone is run."""
-        change, values = self._written(senders), dict[int, Tensor]()
+        change, values = self._changes_of_stream(senders), dict[int, Tensor]()
         last = self.anatomy.n_layers
         layers = [last if read.layer is None and read.head is None else _layer_of(read) for read in reads]
         for layer in dict.fromkeys(layers):
@@ -212,7 +212,7 @@ class RecordedPrompts(ABC):
             values |= dict(zip(of_layer, output, strict=True))
         return [values[number] for number in range(len(reads))]
 
-    def _written(self, senders: Senders) -> Tensor:
+    def _changes_of_stream(self, senders: Senders) -> Tensor:
         """The change of what each sender adds to the residual stream at its token: (row, hidden)."""
         if not isinstance(self.surgeon, TorchSurgeon):
             raise SurgeryError("direct edges need a model on this machine; leave MLPs unfrozen")
@@ -228,8 +228,8 @@ class RecordedPrompts(ABC):
                     before = clean[own.prompt, :, own.token]  # (row, head, head_dim)
                     after = before.clone()
                     after[torch.arange(own.n), own.head] = edit.value[:, 0, 0]
-                written = [self.surgeon.written(layer, edit.site, output) for output in (before, after)]
-                changes[rows.to(changes.device)] = (written[1] - written[0]).to(changes)
+                writes = [self.surgeon.write(layer, edit.site, output) for output in (before, after)]
+                changes[rows.to(changes.device)] = (writes[1] - writes[0]).to(changes)
         return changes
 
     def _noise_edits(self, senders: Senders, layer: int, of: Tensor | None = None) -> list[Edit]:

@@ -173,22 +173,22 @@ def edge_estimates(
         for start in starts:
             with run_alone(model):
                 final, tape = _forward(model, anatomy, tokens[prompts], None if start is None else start[prompts])
-            arriving = _arriving(tape, anatomy, score(final, prompts).sum(), own)
-            runs.append(_sent(tape, anatomy, arriving, *changes))
+            slopes_of_inputs = _input_slopes(tape, anatomy, score(final, prompts).sum(), own)
+            runs.append(_effects(tape, anatomy, slopes_of_inputs, *changes))
         parts.append({key: torch.stack([run[key] for run in runs]).mean(0) for key in runs[0]})
     return {key: torch.cat([part[key] for part in parts], dim=1) for key in parts[0]}
 
 
-Arriving: TypeAlias = dict[tuple[int, Reading], Tensor]
+InputSlopes: TypeAlias = dict[tuple[int, Reading], Tensor]
 """By layer and reading, the gradient (prompt, token, hidden) by the residual stream there."""
 
 
-def _arriving(tape: Tape, anatomy: Anatomy, total: Tensor, receivers: Sequence[Receiver]) -> Arriving:
+def _input_slopes(tape: Tape, anatomy: Anatomy, total: Tensor, receivers: Sequence[Receiver]) -> InputSlopes:
     """The gradients of a score by what receivers read, where they read it."""
     keys = dict.fromkeys((receiver.layer, receiver.head is None) for receiver in receivers)
     outputs = {(layer, is_mlp): (tape.mlp_out if is_mlp else tape.z)[layer] for layer, is_mlp in keys}
     slopes = torch.autograd.grad(total, list(outputs.values()), retain_graph=True)
-    arriving: Arriving = {}
+    slopes_of_inputs: InputSlopes = {}
     for (layer, is_mlp), slope in zip(outputs, slopes, strict=True):
         parts, rows = anatomy.parts[layer], len(receivers[0].at)
         by_token = _by_token(slope, rows)
@@ -202,50 +202,57 @@ def _arriving(tape: Tape, anatomy: Anatomy, total: Tensor, receivers: Sequence[R
             seed[prompt, receiver.at[prompt], own] = by_token[prompt, receiver.at[prompt], own]
         output, seed = outputs[layer, is_mlp], seed.reshape(slope.shape)
         if is_mlp:
-            (arriving[layer, "mlp"],) = torch.autograd.grad(output, [tape.middle[layer]], seed, retain_graph=True)
+            (slopes_of_inputs[layer, "mlp"],) = torch.autograd.grad(
+                output, [tape.middle[layer]], seed, retain_graph=True
+            )
             continue
         places: list[tuple[Reading, int]] = [("q", layer), ("k", parts.key_layer), ("v", parts.key_layer)]
         for site, at in places:
             source, projection = tape.read[at, site], anatomy.parts[at].projection(site)
             (whole,) = torch.autograd.grad(output, [source], seed, retain_graph=True)
             slope_of_site = projection.replaced(torch.zeros_like(whole), projection.heads(whole, parts.head_dim))
-            (arrives,) = torch.autograd.grad(source, [tape.resid[at]], slope_of_site, retain_graph=True)
-            arriving[at, site] = arriving.get((at, site), 0) + arrives
-    return arriving
+            (slope_of_input,) = torch.autograd.grad(source, [tape.resid[at]], slope_of_site, retain_graph=True)
+            _add(slopes_of_inputs, (at, site), slope_of_input)
+    return slopes_of_inputs
 
 
-def _sent(tape: Tape, anatomy: Anatomy, arriving: Arriving, heads: Changes, mlps: Changes) -> Estimates:
+def _add(totals: dict[Any, Tensor], key: object, value: Tensor) -> None:
+    """Add to a total; layers may be on several devices."""
+    totals[key] = totals[key].to(value.device) + value if key in totals else value
+
+
+def _effects(tape: Tape, anatomy: Anatomy, slopes_of_inputs: InputSlopes, heads: Changes, mlps: Changes) -> Estimates:
     """What the change of each sender alone does, by what arrives of it in layers above, and in the MLP of its layer."""
     assert anatomy.branches is not None
     estimates: Estimates = {}
-    above = dict[Reading, Tensor]()
+    slopes_above = dict[Reading, Tensor]()
     for layer in reversed(range(anatomy.n_layers)):
-        for is_mlp, changes, written, output in (
+        for is_mlp, changes, writes, output in (
             (True, mlps, tape.mlp, tape.mlp_out),
             (False, heads, tape.attention, tape.z),
         ):
-            if not is_mlp and (layer, "mlp") in arriving and not anatomy.branches.is_parallel:
-                above["mlp"] = above.get("mlp", 0) + arriving[layer, "mlp"]
+            if not is_mlp and (layer, "mlp") in slopes_of_inputs and not anatomy.branches.is_parallel:
+                _add(slopes_above, "mlp", slopes_of_inputs[layer, "mlp"])
             if layer not in changes:
                 continue
             change = changes[layer].to(output[layer])
             change = change[:, None] if is_mlp else change  # (prompt, head, token, width)
             lines = []
             for reading in READINGS:
-                if reading not in above:
+                if reading not in slopes_above:
                     lines.append(change.new_zeros(change.shape[:3]))
                     continue
                 factor = anatomy.branches.factor
-                seed = (above[reading] * factor).reshape(written[layer].shape)
+                seed = (slopes_above[reading] * factor).reshape(writes[layer].shape).to(writes[layer])
                 (slope,) = (
                     (seed,)
-                    if written[layer] is output[layer]
-                    else torch.autograd.grad(written[layer], [output[layer]], seed, retain_graph=True)
+                    if writes[layer] is output[layer]
+                    else torch.autograd.grad(writes[layer], [output[layer]], seed, retain_graph=True)
                 )
                 by_token = _by_token(slope, change.shape[0])
                 lines.append((by_head(by_token, change.shape[1]) * change).sum(-1))
             estimates[layer, is_mlp] = torch.stack(lines).detach().float().cpu()
         for reading in READINGS:
-            if (layer, reading) in arriving and (reading != "mlp" or anatomy.branches.is_parallel):
-                above[reading] = above.get(reading, 0) + arriving[layer, reading]
+            if (layer, reading) in slopes_of_inputs and (reading != "mlp" or anatomy.branches.is_parallel):
+                _add(slopes_above, reading, slopes_of_inputs[layer, reading])
     return estimates

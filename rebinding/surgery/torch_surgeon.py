@@ -191,7 +191,7 @@ class TorchSurgeon(Surgeon):
         return torch.cat(parts)
 
     @torch.no_grad()
-    def written(self, layer: int, site: Site, output: Tensor) -> Tensor:
+    def write(self, layer: int, site: Site, output: Tensor) -> Tensor:
         """What z of all heads (row, head, head_dim), or the MLP's output (row, width), adds to the residual stream."""
         if self.anatomy.branches is None:
             raise SurgeryError(

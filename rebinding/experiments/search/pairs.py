@@ -288,12 +288,12 @@ class RecordedReceiver(ABC):
         """The change of its output (row, width) by inputs `values` (row, [head,] 1, width) at tokens (row,)."""
 
     @abstractmethod
-    def written(self, change: Tensor) -> Tensor:
+    def to_residual(self, change: Tensor) -> Tensor:
         """What a change (row, width) writes into the residual stream, before that norm."""
 
     def relative_change(self, change: Tensor, source: Tensor) -> Tensor:
         """The share of the residual stream that a change (row, width) rewrites: (row,)."""
-        share: Tensor = self.written(change).norm(dim=-1) / self.size[source]
+        share: Tensor = self.to_residual(change).norm(dim=-1) / self.size[source]
         return share
 
     def edit(self, value: Tensor, at: Tensor, rows: Tensor) -> Edit:
@@ -311,7 +311,7 @@ class RecordedMlp(RecordedReceiver):
     def change(self, entry: ReceiverInput, values: Tensor, source: Tensor, token: Tensor) -> Tensor:
         return values[:, 0] - self.output[source.to(self.output.device)]
 
-    def written(self, change: Tensor) -> Tensor:
+    def to_residual(self, change: Tensor) -> Tensor:
         return change
 
 
@@ -329,7 +329,7 @@ class RecordedHead(RecordedReceiver):
         z = self.head.changed_z(entry.site, values[:, entry.heads.index(head), 0], source, token)
         return z - self.head.z[source]
 
-    def written(self, change: Tensor) -> Tensor:
+    def to_residual(self, change: Tensor) -> Tensor:
         return change @ self.write.T
 
     def edit(self, value: Tensor, at: Tensor, rows: Tensor) -> Edit:
