@@ -63,7 +63,7 @@ def test_the_text_names_the_model_its_gaps_and_its_silent_layers() -> None:
     text = "\n".join(make_certificate(make_result("q", silent=(0, 1)), gaps=(GAP,)).lines())
     assert text.startswith("owner/name: LlamaForCausalLM, fingerprint 0123abcd0123\n")
     assert "\nlayers 6, heads 4 or 8, norms pre\n" in text
-    assert "\nq               0-2, 5            0.2500  layer 1 token 7            300    0.5000\n" in text
+    assert "\nq                 0-2, 5            0.2500  layer 1 token 7            300    0.5000\n" in text
     assert "\nnot supported: k head at layer 3: norms span heads\n" in text
     assert "\nno visible effect: q at layers 0-1\n" in text
     assert "\nno visible effect" not in "\n".join(make_certificate().lines())
