@@ -22,7 +22,7 @@ from rebinding.api.patching import candidates_of, checked_nodes
 from rebinding.api.prompts import Prompts
 from rebinding.experiments.ablation import evaluate as evaluate_circuits
 from rebinding.experiments.ablation import mean_z
-from rebinding.experiments.metrics import Metric, logit_difference, score_on
+from rebinding.experiments.metrics import Metric, logit_difference, scores_on
 from rebinding.experiments.random_draws import RESAMPLED, Match, draw_circuits
 from rebinding.experiments.search.graph import Graph
 from rebinding.experiments.tokens import MEASURES, METRIC, Answers, full_model, metric_column
@@ -147,7 +147,7 @@ class Ablation:
         values = _ablated_values(model, prompts, means, ablation)
         of_mlps = _ablated_values(model, prompts, means, ablation, "mlp_out") if mlps else None
         right = torch.zeros(len(prompts), dtype=torch.long)
-        scores = tuple(score_on(model.surgeon, metric, prompts.tokens, prompts.answers) for metric in metrics)
+        scores = scores_on(model.surgeon, metrics, prompts.tokens, prompts.answers)
         answers = Answers(candidates_of(prompts, bool(metrics), 2)[:, :, None], right, scores=scores)
         has_answers = prompts.answers is not None and prompts.answers.shape[1] > 1
         measures = (*(MEASURES if has_answers else ()), *map(metric_column, range(len(metrics))))

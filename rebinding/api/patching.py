@@ -11,7 +11,7 @@ import torch
 
 from rebinding.api.model import Model
 from rebinding.api.prompts import Pairs, Prompts
-from rebinding.experiments.metrics import Metric, Score, score_on
+from rebinding.experiments.metrics import Metric, Score, scores_on
 from rebinding.experiments.path_patching import Component
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
 from rebinding.experiments.paths.request import PathSettings, Stage, join_stratum
@@ -143,7 +143,10 @@ def trace(
 
 def clean_score(model: Model, prompts: Prompts, metric: Metric | None) -> Score | None:
     """A metric on clean prompts; None for none."""
-    return None if metric is None else score_on(model.surgeon, metric, prompts.tokens, prompts.answers)
+    if metric is None:
+        return None
+    (score,) = scores_on(model.surgeon, [metric], prompts.tokens, prompts.answers)
+    return score
 
 
 def candidates_of(prompts: Prompts, has_metric: bool, minimum: int = 1) -> torch.Tensor:
@@ -185,7 +188,7 @@ def checked_nodes(nodes: Sequence[Head], model: Model) -> list[Head]:
             )
     heads = [node for node in nodes if tuple(node)[1:] != (MLP,)] if mlps else nodes
     own = checked_heads(heads, model) if len(heads) or not mlps else []
-    return sorted([*own, *mlps], key=lambda node: (depth(node), node)) if mlps else own
+    return [*own, *mlps]
 
 
 def _below(senders: list[Head], receivers: Sequence[Head], model: Model) -> list[Head]:

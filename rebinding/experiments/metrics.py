@@ -6,7 +6,7 @@ same prompts (`CleanRun`). It returns a number for each row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -122,12 +122,15 @@ class Score:
         return float(gradient.abs().sum(1).mean())
 
 
-def score_on(surgeon: Surgeon, metric: Metric, tokens: Tensor, answers: Tensor | None) -> Score:
-    """A metric on prompts (prompt, token), which are run unedited once; a metric that does not fit is refused."""
-    if not callable(metric):
-        raise SurgeryError(
-            f"a metric is a function of logits and the clean run, such as kl_divergence; got {metric!r:.60}"
-        )
+def scores_on(surgeon: Surgeon, metrics: Sequence[Metric], tokens: Tensor, answers: Tensor | None) -> tuple[Score, ...]:
+    """Metrics on prompts (prompt, token), which are run unedited once; a metric that does not fit is refused."""
+    for metric in metrics:
+        if not callable(metric):
+            raise SurgeryError(
+                f"a metric is a function of logits and the clean run, such as kl_divergence; got {metric!r:.60}"
+            )
+    if not metrics:
+        return ()
     size = surgeon.prompts_at_once(tokens.shape[1])
     parts = [
         surgeon.run(surgeon.record(part), [], [Read("logits", at=tokens.shape[1] - 1)])[0].cpu()
@@ -135,6 +138,8 @@ def score_on(surgeon: Surgeon, metric: Metric, tokens: Tensor, answers: Tensor |
     ]
     logits = torch.cat(parts)  # (prompt, vocabulary)
     candidates = torch.zeros(len(tokens), 0, dtype=torch.long) if answers is None else answers
-    score = Score(metric, candidates, logits if logits.dtype == torch.float64 else logits.float())
-    score.of(score.logits, torch.arange(len(tokens)))
-    return score
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    scores = tuple(Score(metric, candidates, logits) for metric in metrics)
+    for score in scores:
+        score.of(logits, torch.arange(len(tokens)))
+    return scores

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,8 +32,9 @@ from torch import Tensor
 from rebinding.experiments.tokens import blocks
 from rebinding.paper.circuit import MLP, Head, depth
 from rebinding.surgery import Anatomy, Edit, Read, RecordedRun, Surgeon, TorchSurgeon, in_layer
+from rebinding.surgery.layers import split_read
 from rebinding.surgery.receivers import InputSite
-from rebinding.surgery.sites import Heads, SurgeryError, head_table
+from rebinding.surgery.sites import SurgeryError
 
 Component: TypeAlias = Literal["q", "k", "v", "kv", "mlp"]
 ReceiverSite: TypeAlias = InputSite | Literal["mlp_out"]
@@ -110,11 +111,6 @@ class ReceiverInput:
             return Read("mlp_out", at[:, None], layer=self.layer)
         heads = in_layer(self.layer, self.heads)
         return Read(self.site, at[:, None], heads, scope=None if self.site == "q" else "group")
-
-
-def _layer_of(read: Read) -> int:
-    """The layer of a read of one layer."""
-    return int(read.layer) if read.layer is not None else int(head_table(cast("Heads", read.head))[0, 0, 0])
 
 
 def receiver_inputs(
@@ -195,8 +191,7 @@ class RecordedPrompts(ABC):
         """The sender run with heads and MLPs frozen. Between sender and receiver nothing changes, so what the sender
         writes is added to the receiver's residual stream and the receiver's layer alone is run."""
         change, values = self._changes_of_stream(senders), dict[int, Tensor]()
-        last = self.anatomy.n_layers
-        layers = [last if read.layer is None and read.head is None else _layer_of(read) for read in reads]
+        layers = [self._layer_of(read) for read in reads]
         for layer in dict.fromkeys(layers):
             rows = torch.nonzero(senders.layer < layer).reshape(-1)
             of_layer = [number for number, own in enumerate(layers) if own == layer]
@@ -211,6 +206,11 @@ class RecordedPrompts(ABC):
             )
             values |= dict(zip(of_layer, output, strict=True))
         return [values[number] for number in range(len(reads))]
+
+    def _layer_of(self, read: Read) -> int:
+        """The layer that computes what is read of one layer; keys and values may be those of a lower one."""
+        (part,) = split_read(self.anatomy, read, self.recording.length)
+        return self.anatomy.parts[part.layer].key_layer if read.site in ("k", "v") else part.layer
 
     def _changes_of_stream(self, senders: Senders) -> Tensor:
         """The change of what each sender adds to the residual stream at its token: (row, hidden)."""

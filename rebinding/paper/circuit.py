@@ -27,6 +27,11 @@ def depth(node: Sequence[Any]) -> int:
     return 2 * int(node[0]) + int(node[1] == MLP)
 
 
+def forward_order(node: Sequence[Any]) -> tuple[int, tuple[Any, ...]]:
+    """A key that sorts heads and MLPs as a forward pass computes them."""
+    return depth(node), tuple(node)
+
+
 def head_text(head: int) -> str:
     """The number of a head, or `mlp`."""
     return "mlp" if head == MLP else str(head)

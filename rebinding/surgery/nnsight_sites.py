@@ -226,7 +226,7 @@ def visit(layer: Any, plan: TracePlan, outcome: TraceOutcome, number: int, site:
         place = part(layer, path) if path else layer
     raw = getattr(place, end)
     own = raw[0] if isinstance(raw, tuple) else raw  # an MLP with experts gives their scores too
-    is_middle = site == "resid_mid" and resid is not None
+    is_middle = site == "resid_mid"
     before = resid + own * shape["factor"] if is_middle else as_site(own, plan, shape, site)
     after = apply_plan(plan, outcome, number, site, before)
     if after is not before:

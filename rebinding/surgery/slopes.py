@@ -67,8 +67,8 @@ class Tape:
             watch_module(hooks, layer, *parts.module_of(site), partial(keep, self.read, (number, site)))
         watch_module(hooks, layer, parts.mlp[-1], "output", partial(keep, self.mlp_out, number))
         if branches is not None:
-            attention = branches.attention_after or parts.output or parts.mixer
-            watch_module(hooks, layer, attention, "output", partial(keep, self.attention, number))
+            last = anatomy.last_of_attention(parts)
+            watch_module(hooks, layer, last, "output", partial(keep, self.attention, number))
             watch_module(hooks, layer, branches.mlp_after or parts.mlp[-1], "output", partial(keep, self.mlp, number))
             middle = "" if branches.is_parallel else branches.mlp_before or parts.mlp[0]
             watch_module(hooks, layer, middle, "input", partial(keep, self.middle, number))
@@ -137,10 +137,11 @@ def by_head(value: Tensor, n_heads: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Receiver:
-    """A head, or with `head` None the MLP, of a layer at one token of each prompt, `at` (prompt,); -1 for none."""
+    """A head at one token of each prompt, `at` (prompt,), -1 for none. A negative number in place of a head is the MLP
+    of the layer."""
 
     layer: int
-    head: int | None
+    head: int
     at: Tensor
 
 
@@ -185,7 +186,7 @@ InputSlopes: TypeAlias = dict[tuple[int, Reading], Tensor]
 
 def _input_slopes(tape: Tape, anatomy: Anatomy, total: Tensor, receivers: Sequence[Receiver]) -> InputSlopes:
     """The gradients of a score by what receivers read, where they read it."""
-    keys = dict.fromkeys((receiver.layer, receiver.head is None) for receiver in receivers)
+    keys = dict.fromkeys((receiver.layer, receiver.head < 0) for receiver in receivers)
     outputs = {(layer, is_mlp): (tape.mlp_out if is_mlp else tape.z)[layer] for layer, is_mlp in keys}
     slopes = torch.autograd.grad(total, list(outputs.values()), retain_graph=True)
     slopes_of_inputs: InputSlopes = {}
@@ -194,11 +195,11 @@ def _input_slopes(tape: Tape, anatomy: Anatomy, total: Tensor, receivers: Sequen
         by_token = _by_token(slope, rows)
         seed = torch.zeros_like(by_token, memory_format=torch.contiguous_format)  # (prompt, token, width)
         for receiver in receivers:
-            if (receiver.layer, receiver.head is None) != (layer, is_mlp):
+            if (receiver.layer, receiver.head < 0) != (layer, is_mlp):
                 continue
             prompt = torch.nonzero(receiver.at >= 0).reshape(-1)
             width = parts.head_dim
-            own = slice(None) if receiver.head is None else slice(receiver.head * width, (receiver.head + 1) * width)
+            own = slice(None) if is_mlp else slice(receiver.head * width, (receiver.head + 1) * width)
             seed[prompt, receiver.at[prompt], own] = by_token[prompt, receiver.at[prompt], own]
         output, seed = outputs[layer, is_mlp], seed.reshape(slope.shape)
         if is_mlp:

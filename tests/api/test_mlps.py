@@ -45,16 +45,22 @@ LAST = LENGTH - 1
 Change = Callable[[Tensor], Tensor]
 
 
+def _input(change: Change, module: object, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (change(args[0]),)
+
+
+def _output(change: Change, module: object, args: object, output: Tensor) -> Tensor:
+    return change(output)
+
+
 @contextmanager
 def hooked(model: PreTrainedModel, inputs: dict[str, Change], outputs: dict[str, Change]) -> Iterator[None]:
     """Change the input of some modules and the output of others."""
     with ExitStack() as stack, torch.no_grad():
         for path, change in inputs.items():
-            hook: Any = lambda module, args, change=change: (change(args[0]),)  # noqa: E731
-            stack.callback(model.get_submodule(path).register_forward_pre_hook(hook).remove)
+            stack.callback(model.get_submodule(path).register_forward_pre_hook(partial(_input, change)).remove)
         for path, change in outputs.items():
-            after: Any = lambda module, args, output, change=change: change(output)  # noqa: E731
-            stack.callback(model.get_submodule(path).register_forward_hook(after).remove)
+            stack.callback(model.get_submodule(path).register_forward_hook(partial(_output, change)).remove)
         yield
 
 
@@ -268,25 +274,25 @@ def test_a_circuit_with_mlps_alone_equals_hooks(family: Family, ablation: Ablati
 def test_curves_over_heads_and_mlps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first circuit is the best node, whatever it is; random circuits of it are MLPs, since it is one. Scores of
     some MLPs are refused."""
-    model, drawn = model_of(), list[Circuit]()
+    model, circuits_of_draws = model_of(), list[Circuit]()
     prompts = prompts_of(model)
     scores = pd.DataFrame([*model.heads, *model.mlps], columns=["layer", "head"]).assign(score=0.1)
     scores.loc[(scores["layer"] == 2) & (scores["head"] == MLP), "score"] = -9.0
     scores.loc[(scores["layer"] == 1) & (scores["head"] == 0), "score"] = -8.0
 
     def keep(*args: Any, **options: Any) -> list[Circuit]:
-        circuits = draw_circuits(*args, **options)
-        drawn.extend([args[0], *circuits])
-        return circuits
+        random = draw_circuits(*args, **options)
+        circuits_of_draws.extend([args[0], *random])
+        return random
 
     monkeypatch.setattr("rebinding.api.evaluation.draw_circuits", keep)
     ranked = rebinding.faithfulness(
         model, scores, prompts, ranking="absolute", sizes=[1 / 28, 2 / 28], metric=rebinding.kl_divergence, draws=3
     )
-    assert [head[1:3] for head in drawn[0].heads] == [(2, MLP)]
-    assert all([head.head for head in circuit.heads] == [MLP] for circuit in drawn[1:4])
-    assert len({circuit.heads for circuit in drawn[1:4]}) > 1
-    assert {head[1:3] for head in drawn[4].heads} == {(2, MLP), (1, 0)}
+    assert [head[1:3] for head in circuits_of_draws[0].heads] == [(2, MLP)]
+    assert all([head.head for head in circuit.heads] == [MLP] for circuit in circuits_of_draws[1:4])
+    assert len({circuit.heads for circuit in circuits_of_draws[1:4]}) > 1
+    assert {head[1:3] for head in circuits_of_draws[4].heads} == {(2, MLP), (1, 0)}
     assert ranked.table["heads"].tolist() == [0, 1, 2, 28]
     none = ranked.rows.loc[ranked.rows["circuit"] == "0 heads", "metric"].to_numpy()
     values = ablated_to(model, prompts.tokens, "mean")
@@ -314,7 +320,7 @@ def test_ablating_in_one_batch_equals_edits(family: Family) -> None:
     measured = ["label_logit", "margin", "probability"]
     assert np.allclose(batched[measured], by_edits[measured], rtol=0, atol=TOLERANCE)
     assert not np.allclose(batched[measured], heads_only[measured], rtol=0, atol=0.01)
-    assert batched["label_logit"].nunique() == 6
+    assert batched["label_logit"].round(3).nunique() == 6
 
 
 def test_a_searched_edge_of_mlps_equals_hooks() -> None:

@@ -69,7 +69,7 @@ def test_integrated_estimates_are_the_mean_over_starts() -> None:
     recording = TorchSurgeon(model, anatomy).record(prompts, keep={"z", "mlp_out"})
     heads = {layer: z.roll(1, dims=0) - z for layer, z in enumerate(recording.sites["z"])}
     mlps = {layer: out.roll(1, dims=0) - out for layer, out in enumerate(recording.sites["mlp_out"])}
-    receivers = [Receiver(3, 1, torch.full((6,), 12)), Receiver(2, None, torch.tensor([4, 5, 6, -1, 4, 5]))]
+    receivers = [Receiver(3, 1, torch.full((6,), 12)), Receiver(2, -1, torch.tensor([4, 5, 6, -1, 4, 5]))]
     run = partial(edge_estimates, model, anatomy, prompts, lambda resid, rows: resid[:, -1].sum(-1), receivers)
     own, other = recording.sites["resid"][0], recording.sites["resid"][0].roll(1, dims=0)
     plain, from_own, from_other, from_both = (

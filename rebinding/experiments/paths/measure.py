@@ -55,7 +55,7 @@ from rebinding.experiments.paths.request import (
 from rebinding.experiments.paths.summary import Discovery, Scale, Selection, discover_by
 from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.tokens import answer_of, blocks, positions, relative_change, token_batch
-from rebinding.paper.circuit import MLP, Head, depth
+from rebinding.paper.circuit import MLP, Head, depth, forward_order
 from rebinding.surgery import Edit, Read, Surgeon, in_layer
 from rebinding.surgery.anatomy import LayerParts
 from rebinding.surgery.memory import to_cpu_together
@@ -247,7 +247,7 @@ def score_stage(
     if senders is None:
         senders = list(surgeon.anatomy.heads)
     else:
-        senders = sorted(set(senders), key=lambda node: (depth(node), node))
+        senders = sorted(set(senders), key=forward_order)
         about["senders"] = [list(head) for head in senders]
         size = max(size, surgeon.prompts_at_once(len(pairs.clean[0])))
 

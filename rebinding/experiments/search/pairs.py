@@ -232,11 +232,7 @@ class RecordedPairs(RecordedPrompts):
             rows = torch.arange(self.n)[:, None]
             clean, noise = kept["resid"][0], self.noise.sites["resid"][0][rows, self.pairs.match]
             starts = [noise + (clean - noise) * (point + 0.5) / POINTS for point in range(POINTS)]
-        own = [
-            Receiver(node.layer, None if node.head == MLP else node.head, receiver.at)
-            for receiver in receivers
-            for node in (receiver.node,)
-        ]
+        own = [Receiver(*receiver.node[:2], receiver.at) for receiver in receivers]
         return edge_estimates(
             self.surgeon.model, self.anatomy, self.recording.tokens, self._score_of, own, heads, mlps, starts
         )
@@ -296,9 +292,9 @@ class RecordedReceiver(ABC):
         share: Tensor = self.to_residual(change).norm(dim=-1) / self.size[source]
         return share
 
+    @abstractmethod
     def edit(self, value: Tensor, at: Tensor, rows: Tensor) -> Edit:
         """Add a change (row, width) of its output at a token a row (row, 1)."""
-        return Edit("mlp_out", value[:, None], at=at, layer=self.node.layer, rows=rows, mode="add")
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,6 +309,9 @@ class RecordedMlp(RecordedReceiver):
 
     def to_residual(self, change: Tensor) -> Tensor:
         return change
+
+    def edit(self, value: Tensor, at: Tensor, rows: Tensor) -> Edit:
+        return Edit("mlp_out", value[:, None], at=at, layer=self.node.layer, rows=rows, mode="add")
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +332,6 @@ class RecordedHead(RecordedReceiver):
         return change @ self.write.T
 
     def edit(self, value: Tensor, at: Tensor, rows: Tensor) -> Edit:
-        """Add a change (row, head_dim) of its z at a token a row (row, 1)."""
         return Edit("z", value[:, None, None], at=at, head=[self.node[:2]], rows=rows, mode="add")
 
 

@@ -53,7 +53,7 @@ from rebinding.experiments.search.pairs import (
 )
 from rebinding.experiments.search.request import STEPS, SearchSettings
 from rebinding.experiments.search.summary import Functions, NodeEffect, family, select_senders
-from rebinding.paper.circuit import MLP, depth
+from rebinding.paper.circuit import MLP, depth, forward_order
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.slopes import READINGS, Estimates, Reading
 
@@ -300,7 +300,7 @@ class Search:
             effects = self._select(self.step(front), named=nodes)
             if not front:
                 edges += [Edge(item.node, None, item.component, item.effect, item.low, item.high) for item in effects]
-            front = sorted({effect.node for effect in effects} - set(nodes), key=_descending, reverse=True)
+            front = sorted({effect.node for effect in effects} - set(nodes), key=forward_order, reverse=True)
             nodes += front
             self.report(f"{len(front)} new: {', '.join(map(str, front)) or 'none; the search ends'}")
             if not any(map(depth, front)):
@@ -382,11 +382,6 @@ class Search:
             number: {place: name for place, name in zip(self.pairs.places, names, strict=True) if name}
             for number, names in zip(self.pairs.ids, self.pairs.functions, strict=True)
         }
-
-
-def _descending(node: Node) -> tuple[int, Node]:
-    """Where a node comes in a forward pass."""
-    return depth(node), node
 
 
 def _join_blocks(blocks: Sequence[Evidence]) -> Evidence:

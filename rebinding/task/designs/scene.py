@@ -107,8 +107,8 @@ class Scene:
         distraction = self._distraction()
         before, after = (distraction, []) if self.distractor == "before" else ([], distraction)
         focus = max(len(before) + len(chain) - 1, 0)
-        story, asked = Story(contents, (*before, *chain, *after)), self.label(self.query_entity)
-        return Prompt(story, asked, focus, self.narrative, self.wording)
+        story, question = Story(contents, (*before, *chain, *after)), self.label(self.query_entity)
+        return Prompt(story, question, focus, self.narrative, self.wording)
 
     def _step(self, step: int) -> list[Operation]:
         """The operation that brings the object of entity `step` to entity `step - 1`."""
