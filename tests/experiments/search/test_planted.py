@@ -4,6 +4,7 @@ does `discover --positions all`. Its circuit does the task alone, on prompts and
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -264,7 +265,7 @@ def test_a_saved_circuit_works_alone_and_its_graph_is_compared(tmp_path: Path, c
 
 @pytest.mark.parametrize(
     "option", ["--graph g.json", "--compare g.json", "--minutes 3", "--share 0.1", "--min-attention 0.5",
-               "--screen none"],
+               "--screen none", "--mlps"],
 )  # fmt: skip
 def test_options_of_the_search_are_refused_without_it(option: str, capsys: Any) -> None:
     assert main(["discover", "--model", NAME, "--no-store", *option.split()]) == 2
@@ -316,3 +317,15 @@ def test_a_search_that_finds_nothing_has_no_circuit(
     with pytest.raises(GateFailed, match="circuit_found") as failed:
         measure.measure_searched_circuit(bench, request_)
     assert failed.value.gate.name == "circuit_found"
+
+
+def test_the_command_searches_mlps_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Through requests; MLPs of a plant do nothing, so the nodes are those of a search of heads."""
+    nodes = []
+    for own in ([], ["--mlps"]):
+        words = ["discover", "--model", NAME, "--positions", "all", "--samples", "12", "--no-store", "--json", *own]
+        assert main(words) == 0
+        graph = json.loads(capsys.readouterr().out)
+        assert graph["settings"]["mlps"] == bool(own)
+        nodes.append(graph["nodes"])
+    assert nodes[0] == nodes[1] != []
