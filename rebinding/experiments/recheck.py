@@ -20,13 +20,13 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
-from statsmodels.stats.proportion import proportion_confint
 
 from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.experiments.prompts import Stories
 from rebinding.experiments.table import EXPERIMENTS
 from rebinding.experiments.workbench import Workbench
 from rebinding.models.devices import check_dtype, torch_dtype
+from rebinding.verdicts.estimates import clopper_pearson
 
 NOISE = ("replays", "floors")
 BRANCHING = ("pruning", "search steps", "search losses", "crossings", "searched circuit")
@@ -94,7 +94,7 @@ def is_comparable(evidence: Evidence) -> bool:
 
 def most_false(false: int, n: int) -> float:
     """The largest share of false rows with which a sample of `n` would have `false` or fewer in 1 of 20 cases."""
-    return float(proportion_confint(false, n, alpha=2 * (1 - LEVEL), method="beta")[1])
+    return float(clopper_pearson(false, n, 2 * LEVEL - 1)[1])
 
 
 def recheck(

@@ -18,9 +18,8 @@ from math import ceil
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from statsmodels.stats.proportion import proportion_confint
-
 from rebinding.verdicts import Verdict
+from rebinding.verdicts.estimates import clopper_pearson
 
 ERROR = 0.05
 """The probability that any look's interval misses the true share."""
@@ -48,7 +47,7 @@ def interval(count: int, runs: int, n_looks: int = 1) -> tuple[float, float]:
     """The interval of a share, `count` of `runs`, if it is one of so many looks."""
     if not runs:
         return 0.0, 1.0
-    low, high = proportion_confint(count, runs, alpha=ERROR / n_looks, method="beta")
+    low, high = clopper_pearson(count, runs, 1 - ERROR / n_looks)
     return float(low), float(high)
 
 

@@ -12,8 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtr, stdtrit
-from statsmodels.stats.proportion import proportion_confint
+from scipy.special import betaincinv, ndtri, stdtr, stdtrit
 
 from rebinding.paper.claim import Unit
 
@@ -101,7 +100,7 @@ class Estimate:
         low, high = self.bounds(level)
         tail = (1 - level) / 2
         if self.binary:
-            exact = proportion_confint(self.mean * self.n, self.n, alpha=1 - level, method="beta")
+            exact = clopper_pearson(self.mean * self.n, self.n, level)
             return np.minimum(low, exact[0]), np.maximum(high, exact[1])
         if self.support is None:
             return low, high
@@ -118,8 +117,20 @@ def students(level: float, df: Array) -> Array:
 
 def wilson(mean: Array | float, n: Array | float, level: float) -> tuple[Array, Array]:
     """Wilson's score interval of a proportion; `mean * n` need not be a whole number."""
-    low, high = proportion_confint(np.asarray(mean) * n, n, alpha=1 - level, method="wilson")
-    return np.asarray(low), np.asarray(high)
+    quantile = ndtri((1 + level) / 2)
+    centre = mean + quantile**2 / (2 * n)
+    half = quantile * np.sqrt(mean * (1 - mean) / n + quantile**2 / (4 * n**2))
+    scale = 1 + quantile**2 / n
+    return np.clip((centre - half) / scale, 0, 1), np.clip((centre + half) / scale, 0, 1)
+
+
+def clopper_pearson(count: Array | float, n: Array | float, level: float) -> tuple[Array, Array]:
+    """The exact interval of a proportion, `count` of `n`; a count need not be a whole number."""
+    tail, count = (1 - level) / 2, np.asarray(count, dtype=np.float64)
+    others = n - count
+    low = np.where(count > 0, betaincinv(np.maximum(count, 1e-300), others + 1, tail), 0.0)
+    high = np.where(others > 0, betaincinv(count + 1, np.maximum(others, 1e-300), 1 - tail), 1.0)
+    return low, high
 
 
 def _unskewed(quantile: Array | float, skew: Array | float, n: Array) -> Array:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import betainc
 
 from rebinding.paper.claim import Rule
 from rebinding.verdicts.effects import WIDER
@@ -73,7 +73,9 @@ def _hits(correct: npt.ArrayLike) -> npt.NDArray[np.bool_]:
 
 
 def _p_of_hits(hits: npt.NDArray[np.bool_], chance: float) -> float:
-    return float(stats.binomtest(int(hits.sum()), hits.size, chance, alternative="greater").pvalue)
+    """The probability of as many hits or more by chance: the upper tail of the binomial distribution."""
+    count = int(hits.sum())
+    return float(betainc(count, hits.size - count + 1, chance)) if count else 1.0
 
 
 def _bound(p_value: float) -> str:

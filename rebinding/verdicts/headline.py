@@ -65,22 +65,22 @@ class HeadlineVerdict:
             return own
         return tuple(sentence for sentence in own if sentence.id in asserted or sentence.published is None)
 
-    @property
+    @cached_property
     def published_rows(self) -> tuple[Judgement, ...]:
         """The published rows that count."""
         return tuple(sentence.published for sentence in self.counted if sentence.published is not None)
 
-    @property
+    @cached_property
     def controlled_rows(self) -> tuple[Judgement, ...]:
         """The controlled rows that count."""
         return tuple(sentence.controlled for sentence in self.counted if sentence.controlled is not None)
 
-    @property
+    @cached_property
     def published(self) -> Outcome | None:
         """The verdict under the published procedure."""
         return verdict_of_rows(self.published_rows)
 
-    @property
+    @cached_property
     def controlled(self) -> Outcome | None:
         """The verdict under the controlled procedure."""
         return verdict_of_rows(self.controlled_rows)

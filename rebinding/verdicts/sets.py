@@ -28,11 +28,11 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, reduce
+from math import comb
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from rebinding.paper.circuit import Head
 from rebinding.verdicts.estimates import wilson
@@ -129,7 +129,8 @@ def _null_pmf(
 
 
 def _hypergeometric(universe: int, marked: int, draws: int) -> npt.NDArray[np.float64]:
-    return np.asarray(stats.hypergeom.pmf(np.arange(min(marked, draws) + 1), universe, marked, draws))
+    ways = [comb(marked, hits) * comb(universe - marked, draws - hits) for hits in range(min(marked, draws) + 1)]
+    return np.array([count / comb(universe, draws) for count in ways])
 
 
 def _count_by_layer(heads: frozenset[Hashable]) -> Counter[int]:

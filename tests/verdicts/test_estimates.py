@@ -12,7 +12,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep, proportion_
 from rebinding.paper.numbers import number
 from rebinding.verdicts import value
 from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
-from rebinding.verdicts.estimates import FEWEST_UNITS, estimate, wilson
+from rebinding.verdicts.estimates import FEWEST_UNITS, clopper_pearson, estimate, wilson
 from rebinding.verdicts.outcome import MOST_UNITS, POWER, SIZES, needed_units
 from rebinding.verdicts.values import PrintedReference, _reference, difference
 
@@ -42,10 +42,21 @@ def test_a_long_tail_lengthens_its_own_side_only() -> None:
 def test_booleans_get_wilson_and_the_safe_interval_contains_the_exact_one() -> None:
     measurement = estimate(np.arange(45) < 1, unit="prompts")
     assert measurement.bounds(0.9) == pytest.approx(proportion_confint(1, 45, alpha=0.1, method="wilson"))
-    exact = proportion_confint(1, 45, alpha=0.1, method="beta")
+    exact = clopper_pearson(1, 45, 0.9)
     low, high = measurement.safe_bounds(0.9)
     assert low <= exact[0]
     assert high >= exact[1]
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.998])
+@pytest.mark.parametrize("n", [1, 5, 72, 10**6])
+def test_intervals_of_proportions_are_those_of_statsmodels(n: int, level: float) -> None:
+    """Also of counts that are no whole numbers: those of prompts times draws. Both compute in float64."""
+    counts = np.unique([*np.linspace(0, n, 37), 1, n - 1])
+    exact = proportion_confint(counts, n, alpha=1 - level, method="beta")
+    assert clopper_pearson(counts, n, level) == pytest.approx(np.array(exact), abs=1e-12)
+    score = proportion_confint(counts, n, alpha=1 - level, method="wilson")
+    assert wilson(counts / n, n, level) == pytest.approx(np.array(score), abs=1e-12)
 
 
 def test_hits_spread_as_two_more_of_each_outcome_would() -> None:

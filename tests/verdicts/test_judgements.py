@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 from statsmodels.stats.multitest import multipletests
 
 from rebinding.paper.claim import Claim
@@ -34,6 +34,7 @@ from rebinding.verdicts import (
 )
 from rebinding.verdicts.effects import effect_outcomes
 from rebinding.verdicts.estimates import estimate, p_below
+from rebinding.verdicts.gates import _p_of_hits
 from rebinding.verdicts.headline import HeadlineVerdict, headline_verdicts, verdict_of_all
 from rebinding.verdicts.judgement import Judgement, Sentence, in_words, judgement, sentences
 from tests.report.folders import make_row
@@ -94,6 +95,12 @@ def test_a_model_at_chance_or_that_guesses_rarely_passes_the_ability_gates() -> 
     assert np.mean([above_guessing(row, right).passed for row in guesses]) <= rate_is_at_most(0.001, runs)
     with pytest.raises(ValueError, match="one boolean per prompt"):
         above_chance([1.0, 0.0], 1 / 3)
+
+
+@pytest.mark.parametrize("count", [0, 1, 12, 30])
+def test_chance_is_judged_by_the_exact_binomial_test(count: int) -> None:
+    expected = binomtest(count, 30, 1 / 3, alternative="greater").pvalue
+    assert _p_of_hits(np.arange(30) < count, 1 / 3) == pytest.approx(expected, rel=1e-9)
 
 
 # Families of claims

@@ -11,7 +11,6 @@ from warnings import warn
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 from scipy.special import stdtr
 
 from rebinding.evidence import Evidence, PromptSet
@@ -129,10 +128,12 @@ def select(
     if rule == "negative":
         candidates = candidates[candidates["score"] < -min_effect]
     elif rule == "sure":
+        from scipy.stats import false_discovery_control  # takes half a second to import
+
         gap = (candidates["score"] + min_effect).to_numpy()
         errors = np.maximum(candidates["se"].to_numpy(), np.finfo(float).tiny)  # without spread: a sign, not 0 / 0
         p_values = stdtr(np.maximum(candidates["freedom"].to_numpy(), 1), gap / errors)
-        candidates = candidates[(gap < 0) & (stats.false_discovery_control(p_values) <= ERROR)]
+        candidates = candidates[(gap < 0) & (false_discovery_control(p_values) <= ERROR)]
     order = np.lexsort(
         [candidates[name].to_numpy() for name in ("head", "layer", "score")]
     )  # the last is the first key

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.search.graph import Node
@@ -111,7 +111,7 @@ def led_by_expected(evidence: Evidence, crossing: str) -> Array:
 def _mean(node: Node, component: str, values: Array, strata: Sequence[int], level: float) -> NodeEffect:
     """The mean of `values` (prompt,) and its interval, each tail at `level`."""
     mean, error, freedom = spread(values, strata)
-    half = float(stats.t.ppf(1 - level, freedom) * error) if freedom else float("inf")
+    half = float(stdtrit(freedom, 1 - level) * error) if freedom else float("inf")
     return NodeEffect(node, component, float(mean), float(mean) - half, float(mean) + half)
 
 
