@@ -1,11 +1,16 @@
-"""Waiting times of a newcomer and a contributor, by part: `python -m benchmarks.minutes [REPEATS]`.
+"""Waiting times of a newcomer and a contributor, by part.
 
-A fresh clone of the last commit runs `.ci/run`: it installs, runs the README's first command, then every check of
-`tox`. Seconds say something of one machine; each is shown as a multiple of one product of two 1024 x 1024 matrices too.
+    python -m benchmarks.minutes [REPEATS]        # .ci/run in a fresh clone: installation, first command, tox
+    python -m benchmarks.minutes --profile        # the first command in one process, cold and warm, by part
+    python -m benchmarks.minutes --profile all    # all rows
+
+Seconds say something of one machine; each is shown as a multiple of one product of two 1024 x 1024 matrices too. The
+floor of a part is what its own matrix products would take at the speed of that product.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,14 +21,29 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from benchmarks.parts import VARIABLE
-from benchmarks.test_parts import product_seconds
+import torch
+
+from benchmarks.parts import FLOOR, VARIABLE
 
 ROOT = Path(__file__).parents[1]
 CHECK = re.compile(r"^\s+(\w+): (OK|FAIL\b.*?) \((?P<seconds>[\d.]+)=")
 """A line of the summary that tox prints."""
 COMMAND = "+ "
 """How `.ci/run` announces a command of the README."""
+SIZE, REPEATS = 1024, 30
+ROWS = {"first": ("-m", "headline"), "all": ()}
+"""Options of pytest that choose rows."""
+
+
+def product_seconds() -> float:
+    """Seconds of one fixed product on this machine, median of many."""
+    a, b = torch.ones(2, SIZE, SIZE)
+    seconds = []
+    for _ in range(REPEATS):
+        begin = perf_counter()
+        _ = a @ b
+        seconds.append(perf_counter() - begin)
+    return median(seconds)
 
 
 def time_ci_parts(clone: Path) -> Iterator[tuple[str, float]]:
@@ -54,6 +74,42 @@ def measure() -> dict[str, float]:
         return dict(time_ci_parts(clone))
 
 
+def run_claims(rows: str, folder: Path, **variables: str) -> dict[str, dict[str, float]]:
+    """The seconds and the operations of one run by part, in one process on one thread: parts are those of a process."""
+    arguments = ("claims", *ROWS[rows], "-q", "-p", "no:cacheprovider", "-p", "benchmarks.parts")
+    own = {VARIABLE: str(folder / "parts.json"), "OMP_NUM_THREADS": "1", **variables}
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments, "--store", folder / "store", "--report", folder / "report"],
+        cwd=ROOT,
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode:
+        raise SystemExit(result.stdout[-2000:] + result.stderr[-2000:])
+    measured: dict[str, dict[str, float]] = json.loads((folder / "parts.json").read_text())
+    return measured
+
+
+def profile(rows: str) -> Iterator[str]:
+    """The parts of a run with an empty store, their floors, and their seconds with a full one."""
+    torch.set_num_threads(1)
+    unit = product_seconds()
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        cold, warm = (run_claims(rows, Path(first))["seconds"] for _ in range(2))
+        operations = run_claims(rows, Path(second), **{FLOOR: "1"})["operations"]
+    floor = {part: count / (2 * SIZE**3) for part, count in operations.items()}  # in products
+    yield f"one product of {SIZE} x {SIZE} matrices: {unit * 1e3:.1f} ms; one process, one thread"
+    yield f"{'s cold':>8} {'products':>9} {'floor':>6} {'s warm':>7}  part"
+    totals = {"all": sum(cold.values())}, {"all": sum(floor.values())}, {"all": sum(warm.values())}
+    for part in (*sorted(cold, key=cold.__getitem__, reverse=True), "all"):
+        seconds, least, stored = (
+            values.get(part, total.get(part, 0.0)) for values, total in zip((cold, floor, warm), totals, strict=True)
+        )
+        yield f"{seconds:8.1f} {seconds / unit:9.0f} {least:6.0f} {stored:7.1f}  {part}"
+
+
 def main(repeats: int) -> None:
     unit = product_seconds()
     print(f"one product of 1024 x 1024 matrices: {unit * 1e3:.1f} ms; {os.cpu_count()} cores; median of {repeats}")
@@ -64,4 +120,9 @@ def main(repeats: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    first, *others = (*sys.argv[1:], "1")
+    if first == "--profile":
+        for line in profile(others[0] if others[0] in ROWS else "first"):
+            print(line, flush=True)
+    else:
+        main(int(first))
