@@ -37,10 +37,10 @@ QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "hea
 """The kind of a plant's printed number, by the first part of its name; other names end with the kind."""
 PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned": 50}
 """Default numbers of prompts on the paper's models."""
-PLANTED = {"able": 60, "able_wide": 40, "paths": 36, "evaluated": 72, "pruned": 36}
+PLANTED = {"able": 24, "able_wide": 24, "paths": 36, "evaluated": 60, "pruned": 36}
 """The same on planted models. `evaluated` is the largest number of any row: one run serves all rows."""
-DIRECTIONS, FEWEST_DIRECTIONS = 100, 24
-PLANTED_SETS = 6
+DIRECTIONS, FEWEST_DIRECTIONS = 100, 12
+PLANTED_SETS = 5
 """The largest number of sets of directions on planted models; fewer than five decide nothing."""
 DRAWS, PLANTED_DRAWS = 200, 48
 """Random directions; 48 suffice to decide that nine in ten have a smaller effect, where all but one have."""
