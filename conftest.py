@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rebinding.pytest_plugin import without_collecting
+
+with without_collecting():
+    import rebinding.testing  # noqa: F401 - PyTorch, pandas and what else the plugin below needs
+
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 REAL = Path(__file__).parent / "tests" / "real"

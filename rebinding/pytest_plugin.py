@@ -6,9 +6,12 @@ nothing else declares, or when a module with rows is collected.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import inspect
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,12 +30,29 @@ def load(plugins: pytest.PytestPluginManager) -> None:
     if PLUGIN == "fixtures.plugin" and (root := str(PACKAGE.parent)) not in sys.path:
         sys.path.append(root)
     try:
-        plugins.import_plugin(PLUGIN)
+        with without_collecting():
+            plugins.import_plugin(PLUGIN)
     except ValueError as error:
         raise pytest.UsageError(
             f"the options of the claims meet others of the same name ({error}): judge rows in a folder whose"
             " conftest.py and plugins do not declare it"
         ) from None
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Import modules without collecting garbage meanwhile, and leave what they hold out of all later collections, of
+    which Python makes one at exit: a second of a run. Once a process: what is frozen is never freed."""
+    is_first, was_enabled = not gc.get_freeze_count(), gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+    if is_first:
+        gc.freeze()
+        atexit.register(gc.freeze)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,7 +7,7 @@ An answer has four measures among the objects of its story: logit, margin, hit a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -17,7 +17,7 @@ from torch import Tensor
 from rebinding.evidence import Evidence, Kind
 from rebinding.experiments.metrics import Score
 from rebinding.surgery import Read, Surgeon
-from rebinding.surgery.sites import Reduce
+from rebinding.surgery.sites import Reduce, Site
 from rebinding.task.prompts import PromptError, TokenizedPrompt, unequal
 from rebinding.task.text import token_at
 
@@ -173,14 +173,21 @@ class Answers:
         return (tokens[rows, right] == first[:, None]).any(dim=1, keepdim=True).float()
 
 
-def full_model(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], answers: Answers, ids: Sequence[int]) -> Evidence:
-    """Measure the unedited model like a circuit."""
+def full_model(
+    surgeon: Surgeon,
+    prompts: Sequence[TokenizedPrompt],
+    answers: Answers,
+    ids: Sequence[int],
+    *,
+    keep: Collection[Site] = (),
+) -> Evidence:
+    """Measure the unedited model like a circuit, on recordings that keep some sites: those that are made anyway."""
     parts = []
     for where in prompt_blocks(surgeon, prompts):
         of_block = answers.of(where)
         take = of_block.take(torch.arange(len(prompts[where])))
         read = Read("logits", at=positions(prompts[where], "readout")[:, None], reduce=take)
-        parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
+        parts += surgeon.run(surgeon.record(token_batch(prompts[where]), keep=keep), [], [read])
     return CIRCUITS.evidence(as_table(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
 
 

@@ -206,6 +206,7 @@ def test_headline_rows_come_first_and_the_page_is_there_when_they_are_judged(
 ) -> None:
     headline = ("binding.q_redirects", "binding.q_strongest")
     monkeypatch.setattr("fixtures.terminal.marks", lambda: dict.fromkeys(headline, "headline"))
+    monkeypatch.setattr("fixtures.terminal.PAGE_INTERVAL", 0.0)
     rows = {"q_redirects": ["a", "b"], "q_strongest": ["b"], "k_redirects": ["b", "c"], "key_dominance": ["c"]}
     out = pytester.path / "out"
     write_cost(out, "planted:pointer@llama", {f"binding.{name}": keys for name, keys in rows.items()})
@@ -223,6 +224,16 @@ def test_headline_rows_come_first_and_the_page_is_there_when_they_are_judged(
     )
     assert json.loads((out / "claims.json").read_text())["remaining"] == 0
     assert "Unfinished" not in (out / "index.html").read_text()
+
+
+def test_within_a_minute_no_page_is_written_before_the_last(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    headline = ("binding.q_redirects", "binding.q_strongest")
+    monkeypatch.setattr("fixtures.terminal.marks", lambda: dict.fromkeys(headline, "headline"))
+    result = run(*PAGED, rows=PAGED_ROWS.replace("STOP", ""))
+    lines = [line for line in result.outlines if line.startswith("written: ")]
+    assert len(lines) == 1
+    assert "not judged yet" not in lines[0]
+    result.stdout.fnmatch_lines(["planted:pointer@llama: all headline rows are judged"])
 
 
 def test_after_ctrl_c_the_page_has_what_is_judged(run: Run, pytester: pytest.Pytester) -> None:

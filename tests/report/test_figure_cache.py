@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from rebinding.evidence.store import Store
 from rebinding.report.figures import draw as figures
@@ -31,6 +32,23 @@ def record_drawing(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(figures, "_draw_group", draw)
     return keys
+
+
+def test_a_figure_with_a_layout_engine_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its labels have their room all the same: the engine has moved the axes to the right."""
+    figure, draws, original = Figure(layout="constrained"), [], Figure.draw
+    axes = figure.subplots()
+    axes.set_ylabel("a label\nof two lines")
+    before = axes.get_position().x0
+
+    def draw(self: Figure, renderer: Any) -> None:
+        draws.append(self)
+        original(self, renderer)
+
+    monkeypatch.setattr(Figure, "draw", draw)
+    figures.inline(figure, "name", alt="what it shows")
+    assert len(draws) == 1
+    assert axes.get_position().x0 != before
 
 
 def test_a_second_page_is_the_same_and_draws_nothing(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -230,3 +232,24 @@ def test_a_folder_with_the_name_of_a_papers_model_is_another_model(tmp_path: Pat
     verdict = Verdict("effect", "REPLICATED", "")
     assert "llama3.2-3b" in of_paper.models
     assert (expected_verdict(of_paper, model, verdict), expected_verdict(other, model, verdict)) == (None, "REPLICATED")
+
+
+def test_imports_are_frozen_once_and_collecting_goes_on() -> None:
+    code = """
+import gc
+from rebinding.pytest_plugin import without_collecting
+with without_collecting():
+    assert not gc.isenabled()
+frozen = gc.get_freeze_count()
+assert gc.isenabled() and frozen
+with without_collecting():
+    held = [object()]
+assert gc.isenabled() and gc.get_freeze_count() == frozen
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_run_of_claims_does_not_import_hypothesis() -> None:
+    """Its plugin for pytest would, at the end of every run."""
+    code = "import sys, pytest; pytest.main(['claims', '--collect-only', '-q']); sys.exit('hypothesis' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)

@@ -60,20 +60,21 @@ def masses(evidence: Evidence, when: When, readout: ReadoutKinds | None = None) 
     readout = readout or readout_of(evidence)
     rows, slots = evidence.rows, int(evidence.settings["slots"])
     if readout != "tied":
-        return _summed(rows, when, readout, slots)
+        if not readout:
+            raise EvidenceError("a read-out set names at least one of box and object")
+        of_kinds: Array = np.sum([_attention(rows, when, kind, slots) for kind in readout], axis=0)
+        return of_kinds
     total = np.zeros((len(rows), slots))
-    for condition, settings in evidence.settings["conditions"].items():
-        of_condition = (rows["condition"] == condition).to_numpy()
-        total[of_condition] = _summed(rows[of_condition], when, settings["kinds"], slots)
+    conditions: dict[str, Any] = evidence.settings["conditions"]
+    for kind in KINDS:
+        reads = rows["condition"].isin([name for name, settings in conditions.items() if kind in settings["kinds"]])
+        total += np.where(reads.to_numpy()[:, None], _attention(rows, when, kind, slots), 0.0)
     return total
 
 
-def _summed(rows: pd.DataFrame, when: str, kinds: Sequence[str], slots: int) -> Array:
-    if not kinds:
-        raise EvidenceError("a read-out set names at least one of box and object")
-    parts = [rows[[f"{when}_{kind}_{slot}" for slot in range(slots)]].to_numpy(np.float64) for kind in kinds]
-    total: Array = np.sum(parts, axis=0)
-    return total
+def _attention(rows: pd.DataFrame, when: str, kind: str, slots: int) -> Array:
+    """The attention on the tokens of one kind: (row, slot)."""
+    return np.stack([rows[f"{when}_{kind}_{slot}"].to_numpy(np.float64) for slot in range(slots)], axis=1)
 
 
 def per_head(evidence: Evidence, *, readout: ReadoutKinds | None = None, eps: float | None = None) -> pd.DataFrame:

@@ -253,7 +253,7 @@ def measure_knockout(bench: Workbench, request: Knockout) -> Evidence:
         }
     variants, named = list(removed), {str(number): heads for number, heads in enumerate(removed.values())}
     of_circuits = knock_out(bench.surgeon, prompts, answers, ids, named, means_by_layer(bench, request.means))
-    full = full_model(bench.surgeon, prompts, answers, ids)
+    full = full_model(bench.surgeon, prompts, answers, ids, keep={"z"})
     return by_variant(request.KIND, variants, replace(full, rows=full.rows.assign(relative_change=0.0)), of_circuits)
 
 

@@ -47,6 +47,7 @@ def inline(figure: Figure, name: str, *, alt: str) -> Markup:
     """The figure as an `<svg>` element with the id `name` and the title `alt`."""
     stream = io.StringIO()
     with mpl.rc_context({**LETTERING, "svg.hashsalt": name}):
+        lay_out(figure)
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = TAG.sub(lambda match: _tidy(match.group()), METADATA_TAGS.sub("", stream.getvalue()))
     text = TOOLTIP_ID.sub(r"<g><title>\1</title>", re.sub(r">\s+<", "><", text).strip())
@@ -58,6 +59,14 @@ def inline(figure: Figure, name: str, *, alt: str) -> Markup:
     )
     opening = head.format(name, width, box, alt)
     return Markup(SVG_TAG.sub(lambda _: str(opening), text, count=1))
+
+
+def lay_out(figure: Figure) -> None:
+    """Run the figure's layout engine once. With an engine, savefig draws the whole figure for it, and then again."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # "none" would leave one that draws the figure and does nothing
 
 
 def _tidy(tag: str) -> str:
