@@ -10,6 +10,7 @@ floor of a part is what its own matrix products would take at the speed of that 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -102,12 +103,11 @@ def profile(rows: str) -> Iterator[str]:
     floor = {part: count / (2 * SIZE**3) for part, count in operations.items()}  # in products
     yield f"one product of {SIZE} x {SIZE} matrices: {unit * 1e3:.1f} ms; one process, one thread"
     yield f"{'s cold':>8} {'products':>9} {'floor':>6} {'s warm':>7}  part"
-    totals = {"all": sum(cold.values())}, {"all": sum(floor.values())}, {"all": sum(warm.values())}
-    for part in (*sorted(cold, key=cold.__getitem__, reverse=True), "all"):
-        seconds, least, stored = (
-            values.get(part, total.get(part, 0.0)) for values, total in zip((cold, floor, warm), totals, strict=True)
-        )
-        yield f"{seconds:8.1f} {seconds / unit:9.0f} {least:6.0f} {stored:7.1f}  {part}"
+    for values in (cold, floor, warm):
+        values["all"] = sum(values.values())
+    for part in sorted(cold, key=lambda part: (part == "all", -cold[part])):
+        least, stored = floor.get(part, 0.0), warm.get(part, 0.0)
+        yield f"{cold[part]:8.1f} {cold[part] / unit:9.0f} {least:6.0f} {stored:7.1f}  {part}"
 
 
 def main(repeats: int) -> None:
@@ -120,9 +120,11 @@ def main(repeats: int) -> None:
 
 
 if __name__ == "__main__":
-    first, *others = (*sys.argv[1:], "1")
-    if first == "--profile":
-        for line in profile(others[0] if others[0] in ROWS else "first"):
-            print(line, flush=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("repeats", type=int, nargs="?", default=1)
+    parser.add_argument("--profile", choices=ROWS, nargs="?", const="first")
+    options = parser.parse_args()
+    if options.profile is None:
+        main(options.repeats)
     else:
-        main(int(first))
+        print("\n".join(profile(options.profile)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
@@ -35,20 +35,23 @@ TIMED = {
     "statistics": ("fixtures.judging:judge",),
     "store": ("rebinding.evidence.store:Store.get", "rebinding.evidence.store:Store.put"),
     "figures": ("rebinding.report.figures.draw:draw_all",),
-    "page and files": ("fixtures.report:write", "fixtures.report:keep_evidence"),
-    "terminal": ("fixtures.terminal:verdict_lines", "fixtures.terminal:UnfinishedReports.pytest_runtest_logreport"),
+    "page and files": (
+        "rebinding.report.page:render",
+        "rebinding.report.files:write",
+        "rebinding.evidence.evidence:Evidence.save",
+    ),
+    "terminal": ("fixtures.terminal:verdict_lines", "fixtures.terminal:UnfinishedReports._write"),
 }
-"""The functions of each part that is the same whatever is measured."""
+"""The functions of each part that is the same whatever is measured, where their callers look them up."""
 SECTIONS = {
     "unedited": "gates",
     "tracing": "section 3",
-    "static": "section 3",
     "paths": "discovery",
     "search": "discovery",
     "ablation": "section 4.1",
     "circuit": "section 4.1",
     "roles": "section 4.2",
-    "attention": "section 4.2",
+    "attention": "section 4.1",
     "binding": "section 5",
 }
 """The part of an experiment, by the package of its function below `rebinding.experiments`."""
@@ -88,12 +91,13 @@ class Clock:
             self.running.pop()
 
     def wrap(self, name: Callable[..., str], function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, timed as the part that `name` gives for its arguments."""
+        """The function, timed as the part that `name` gives for its arguments; a generator runs to its end in it."""
 
         @wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Any:
             with self.part(name(*args)):
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+                return list(result) if isinstance(result, Generator) else result
 
         return timed
 
@@ -144,7 +148,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for method in RUNS:
         time_function(f"rebinding.surgery.torch_surgeon:TorchSurgeon.{method}", edits_part)
     if os.environ.get(FLOOR):
-        Operations().__enter__()  # type: ignore[no-untyped-call]
+        Operations().__enter__()  # type: ignore[no-untyped-call]  # torch's modes have no types
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -128,6 +128,7 @@ def clopper_pearson(count: Array | float, n: Array | float, level: float) -> tup
     """The exact interval of a proportion, `count` of `n`; a count need not be a whole number."""
     tail, count = (1 - level) / 2, np.asarray(count, dtype=np.float64)
     others = n - count
+    # where a count is 0 the function does not exist, and the end is that of the range
     low = np.where(count > 0, betaincinv(np.maximum(count, 1e-300), others + 1, tail), 0.0)
     high = np.where(others > 0, betaincinv(count + 1, np.maximum(others, 1e-300), 1 - tail), 1.0)
     return low, high

@@ -153,9 +153,7 @@ def test_each_procedure_is_judged_on_its_own() -> None:
 
 
 @pytest.mark.parametrize("expected", ["REPLICATED", "NOT REPLICATED"])
-def test_cross_model_row_is_in_the_table_and_can_fail_the_run(
-    expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cross_model_row_is_in_the_table_and_can_fail_the_run(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If each model is as expected, the claim about the run is too; a wrong verdict fails the run."""
     judgements = [
         make_judgement(GEMMA, CANCELS, "REPLICATED", "REPLICATED"),
@@ -165,11 +163,8 @@ def test_cross_model_row_is_in_the_table_and_can_fail_the_run(
     settings = Settings((GEMMA, LLAMA))
     config: Any = SimpleNamespace(
         stash={SETTINGS: settings},
-        pluginmanager=SimpleNamespace(get_plugin=lambda name: name),
+        pluginmanager=SimpleNamespace(get_plugin={"terminalreporter": "terminalreporter"}.get),
         get_verbosity=lambda: 0,
-        rootpath=tmp_path,
-        args=["elsewhere"],
-        invocation_params=SimpleNamespace(dir=tmp_path),
     )
     session: Any = SimpleNamespace(config=config, exitstatus=pytest.ExitCode.OK)
     terminal.pytest_sessionfinish(session)
